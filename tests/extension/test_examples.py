@@ -17,8 +17,9 @@ from small_services import rule_service
 from tiny_bundle import PAIRS, memorised, save_memorised
 from tolerances import FLOAT32, assert_close
 
-from heedful import Translator, evaluate, load_bundle
+from heedful import Translator, evaluate, load_bundle, translate_file
 from heedful.data.batches import Batch
+from heedful.documents import formats
 from heedful.interop.conversion import Conversion
 from heedful.model.transformer import Transformer
 from heedful.serving.app import application
@@ -130,6 +131,25 @@ def test_a_family_of_transformers_is_imported_by_its_declaration(tmp_path: Path)
     ids = batch(bundle.model)
     wanted = logits_of(theirs, *ids, bundle.model.config)
     assert_close(logits_of(bundle.model, *ids, bundle.model.config), wanted, FLOAT32.MODEL)
+
+
+def test_a_format_of_documents_is_known_by_its_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "_FORMAT_OF", dict(formats._FORMAT_OF))
+    monkeypatch.delitem(sys.modules, "properties", raising=False)
+    bundle, file = save_memorised(tmp_path / "bundle"), tmp_path / "a.properties"
+    file.write_bytes(f"# a note\r\napp.title = {SENTENCE}\r\n\r\nnumber=7".encode())
+    translated = f"# a note\r\napp.title = {TRANSLATION}\r\n\r\nnumber=7".encode()
+    refused = heedful("translate", bundle, "--document", file, "-o", tmp_path / "b.properties")
+    assert_one_clear_line(refused, 1, "a.properties")
+    command = ("translate", bundle, *plugin("properties"), "--document", file)
+    done = heedful(*command, "-o", tmp_path / "b.properties")
+    assert done.code == 0, done.err
+    assert (tmp_path / "b.properties").read_bytes() == translated
+    translate_file(bundle, file, tmp_path / "c.properties")
+    assert (tmp_path / "c.properties").read_bytes() == translated
+    assert ".properties" in formats.suffixes()  # which the service lists
 
 
 def test_a_dialect_answers_beside_the_others() -> None:

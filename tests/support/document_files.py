@@ -85,6 +85,18 @@ def backwards(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
     return outputs
 
 
+class Noted:
+    """A translator that notes its sentences."""
+
+    def __init__(self, translate: Callable[..., Sequence[Output]]) -> None:
+        self.texts: list[str] = []
+        self._translate = translate
+
+    def __call__(self, texts: Sequence[str], aligned: Container[str]) -> Sequence[Output]:
+        self.texts.extend(texts)
+        return self._translate(texts, aligned)
+
+
 def _output(source: str, target: str) -> Output:
     num = min(len(words(source)), len(words(target)))
     return Output(target, [(index, index) for index in range(num)])
@@ -162,6 +174,84 @@ def _bookmark(paragraph: object, text: str, behind: str) -> None:
             element.set(qn("w:name"), "mark")
         paragraph._p.append(element)  # type: ignore[attr-defined]
     paragraph.add_run(behind)  # type: ignore[attr-defined]
+
+
+Runs = Sequence[tuple[str, str]]  # texts, and whether each is a "subscript", a "superscript" or neither: ""
+_BASELINES = {"subscript": "-25000", "superscript": "30000"}
+
+
+def as_document(kind: str, runs: Runs) -> bytes:
+    """Return a document of a kind (docx, pptx, xlsx, odt) with one paragraph of runs."""
+    return _MAKERS[kind](runs)
+
+
+def _docx_of(runs: Runs) -> bytes:
+    document = docx.Document()
+    paragraph = document.add_paragraph()
+    for text, position in runs:
+        run = paragraph.add_run(text)
+        if position:
+            setattr(run.font, position, True)
+    return _saved(document.save)
+
+
+def _pptx_of(runs: Runs) -> bytes:
+    presentation = pptx.Presentation()
+    slide = presentation.slides.add_slide(presentation.slide_layouts[1])
+    paragraph = slide.placeholders[1].text_frame.paragraphs[0]
+    for text, position in runs:
+        run = paragraph.add_run()
+        run.text = text
+        if position:
+            run.font._rPr.set("baseline", _BASELINES[position])
+    return _saved(presentation.save)
+
+
+def _xlsx_of(runs: Runs) -> bytes:
+    book = openpyxl.Workbook()
+    blocks = [TextBlock(InlineFont(vertAlign=kind), text) if kind else text for text, kind in runs]
+    book.active["A1"] = CellRichText(*blocks)
+    return _saved(book.save)
+
+
+def _odt_of(runs: Runs) -> bytes:
+    from odf import style, text
+    from odf.opendocument import OpenDocumentText
+
+    document = OpenDocumentText()
+    for name, position in (("subscript", "sub 58%"), ("superscript", "super 58%")):
+        own = style.Style(name=name, family="text")
+        own.addElement(style.TextProperties(textposition=position))
+        document.automaticstyles.addElement(own)
+    paragraph = text.P()
+    for run, position in runs:
+        paragraph.addElement(text.Span(stylename=position, text=run) if position else text.Span(text=run))
+    document.text.addElement(paragraph)
+    return _saved(document.write)
+
+
+_MAKERS = {"docx": _docx_of, "pptx": _pptx_of, "xlsx": _xlsx_of, "odt": _odt_of}
+
+
+def runs_of(kind: str, data: bytes) -> list[tuple[str, str]]:
+    """Return the runs of a document that `as_document` has made."""
+    if kind == "docx":
+        [paragraph] = docx.Document(io.BytesIO(data)).paragraphs
+        fonts = [(run.text, run.font) for run in paragraph.runs]
+        return [
+            (text, "subscript" * bool(f.subscript) + "superscript" * bool(f.superscript)) for text, f in fonts
+        ]
+    if kind == "pptx":
+        slide = pptx.Presentation(io.BytesIO(data)).slides[0]
+        positions = {baseline: position for position, baseline in _BASELINES.items()}
+        runs = slide.placeholders[1].text_frame.paragraphs[0].runs
+        return [(run.text, positions.get(run.font._rPr.get("baseline"), "")) for run in runs]
+    if kind == "xlsx":
+        blocks = openpyxl.load_workbook(io.BytesIO(data), rich_text=True).active["A1"].value
+        return [(b.text, b.font.vertAlign) if isinstance(b, TextBlock) else (b, "") for b in blocks]
+    root = etree.fromstring(members(data)["content.xml"])
+    spans = root.iter("{urn:oasis:names:tc:opendocument:xmlns:text:1.0}span")
+    return [("".join(span.itertext()), next(iter(span.attrib.values()), "")) for span in spans]
 
 
 def pptx_file() -> bytes:

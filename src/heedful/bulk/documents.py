@@ -31,7 +31,7 @@ from heedful.bulk.shards import Outcome, Report, ShardJob, open_job, reason_of, 
 from heedful.data.streams import open_output, write_line
 from heedful.decoding.translation import Translation
 from heedful.documents.document_file import read_document
-from heedful.documents.formats import SUPPORTED, TABLE, format_of
+from heedful.documents.formats import TABLE, format_of, supported
 from heedful.documents.text_files import parse_columns
 from heedful.errors import HeedfulError, InputError
 from heedful.runtime.durable import is_replaceable
@@ -196,7 +196,7 @@ def list_documents(folder: Path, output: str) -> FolderFiles:
                 folders.remove(name)
         folders.sort()
     if not files.documents:
-        raise InputError(f"{folder}: has no documents; {SUPPORTED}")
+        raise InputError(f"{folder}: has no documents; {supported()}")
     return files
 
 

@@ -2,55 +2,38 @@
 
 import codecs
 import copy
-import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from io import BytesIO
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, BinaryIO
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
 
-from heedful.documents import office
-from heedful.documents.encodings import Syntax, byte_order_mark, decode_text, not_decoded
-from heedful.documents.formats import MARKDOWN, SUPPORTED, TABLE, TEXT, format_of
-from heedful.documents.markdown import read_markdown
-from heedful.documents.mixed_content import open_document_parts, read_tmx, read_xliff
-from heedful.documents.template import Template, Unit
-from heedful.documents.text_files import (
+from heedful.documents.encodings import byte_order_mark, decode_text, not_decoded
+from heedful.documents.formats import (
     COLUMN_OPTION,
-    check_columns,
-    read_json,
-    read_lines,
-    read_po,
-    read_subtitles,
-    read_table,
+    MEDIA,
+    TABLE,
+    Reading,
+    Syntax,
+    find_format,
+    format_of,
+    supported,
 )
-from heedful.documents.web_pages import book_parts, read_html
-from heedful.documents.xml_text import XmlReader, XmlRules, tags_of
+from heedful.documents.template import PartReader, Template, Unit
+from heedful.documents.text_files import check_columns
 from heedful.errors import InputError
 from heedful.spans.reading import WATCH, Watch
 
-if TYPE_CHECKING:
-    pass
-
-Reader = Callable[[str], Template]
-_PartReaders = Callable[[zipfile.ZipFile], Mapping[str, XmlRules | Reader]]
 _MAX_FILE = 256 * 2**20  # bytes of a file that is read as a whole, and of a part of a package
 _MAX_PACKAGE = 2 * 2**30  # bytes of a package, unpacked
 _MAX_RATIO = 250  # between a large part and its compressed size; tables of numbers have about 30
 _LARGE = 16 * 2**20
-_MEDIA = re.compile(  # ends of the names of members that hold no text
-    r"(?i)\.(?:png|jpe?g|gif|bmp|tiff?|emf|wmf|webp|mp[34]|m4[av]|wav|wmv|avi|mov|[ot]tf|woff2?|odttf|bin|do[ct]x?|xlsx?|pptx?)\Z"
-)
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"
-
-
-_SYNTAX: Mapping[str, Syntax] = {"HTML": "html", "tmx": "xml", "xliff": "xml", "po": "po"}
-_TABLES = {".csv": None, ".tsv": "\t"}
-_NO_COLUMNS = f"has no columns; {{option}} is for {' and '.join(_TABLES)}"
 _TABLE_HEAD = 2**20  # bytes, in which the first line of a table is
 
 
@@ -74,22 +57,21 @@ class DocumentFile:
 
     def write(self, written: Sequence[str], stream: BinaryIO) -> None:
         """Write the document with what is written for the translation of each unit."""
-        texts: dict[str, bytes] = {}
-        at = 0
-        for name, (template, encode) in self.parts.items():
-            texts[name] = encode(template.joined(written[at : at + len(template.units)]))
-            at += len(template.units)
+        rest = iter(written)
+        texts = {
+            name: encode(template.joined(list(islice(rest, len(template.units)))))
+            for name, (template, encode) in self.parts.items()
+        }
         if self.package is None:
             stream.write(texts[""])
             return
         with zipfile.ZipFile(BytesIO(self.package)) as old, zipfile.ZipFile(stream, "w") as new:
             new.comment = old.comment
             for info in old.infolist():
-                own = copy.copy(info)
                 if info.filename in texts:
-                    new.writestr(own, texts[info.filename])
+                    new.writestr(copy.copy(info), texts[info.filename])
                 else:
-                    with old.open(info) as source, new.open(own, "w") as target:
+                    with old.open(info) as source, new.open(copy.copy(info), "w") as target:
                         shutil.copyfileobj(source, target)
 
 
@@ -105,11 +87,9 @@ def check_table(name: str, file: BinaryIO, *, columns: Sequence[str], option: st
     Raises:
         InputError: it has not; the columns that it has are in the message.
     """
-    suffix = PurePath(name).suffix.lower()
     try:
-        if suffix not in _TABLES and columns:
-            raise InputError(_NO_COLUMNS.format(option=option))
-        if suffix not in _TABLES:
+        if format_of(name) != TABLE:
+            _check_no_columns(columns, option)
             return
         head = file.read(_TABLE_HEAD)
         file.seek(0)
@@ -118,9 +98,14 @@ def check_table(name: str, file: BinaryIO, *, columns: Sequence[str], option: st
             text = codecs.getincrementaldecoder(encoding)().decode(head[len(mark) :])
         except UnicodeDecodeError as error:
             raise not_decoded(encoding, error.start + len(mark)) from None
-        check_columns(text, columns, delimiter=_TABLES[suffix], option=option)
+        check_columns(text, Reading(ending=Path(name).suffix.lower(), columns=columns, option=option))
     except InputError as error:
         raise InputError(f"{name}: {_one_line(error)}") from None
+
+
+def _check_no_columns(columns: Sequence[str], option: str) -> None:
+    if columns:
+        raise InputError(f"has no columns; {option} is for .csv and .tsv")
 
 
 def read_document(
@@ -147,40 +132,26 @@ def read_document(
     Raises:
         InputError: a format that is not read, a file that is damaged or too large, or locked by a password.
     """
-    suffix = PurePath(path).suffix.lower()
-    kind = format_of(path.name)
+    ending = path.suffix.lower()
+    kind = find_format(path.name)
     if kind is None:
-        raise InputError(f"{path}: cannot be read as a document; {SUPPORTED}")
-    parts_of: Mapping[str, _PartReaders] = {
-        "Office": partial(_office_parts, language=language),
-        "OpenDocument": open_document_parts,
-        "EPUB": partial(book_parts, language=language),
-    }
-    readers: Mapping[str, Reader] = {
-        TEXT: read_lines,
-        MARKDOWN: read_markdown,
-        "HTML": partial(read_html, language=language),
-        "subtitles": partial(read_subtitles, escaped=suffix == ".vtt"),
-        "po": partial(read_po, language=language),
-        "xliff": partial(read_xliff, language=language, source=source),
-        "tmx": partial(read_tmx, language=language, source=source),
-        "json": read_json,
-        TABLE: partial(read_table, columns=columns, delimiter=_TABLES.get(suffix), option=option),
-    }
+        raise InputError(f"{path}: cannot be read as a document; {supported()}")
+    reading = Reading(ending=ending, language=language, source=source, columns=columns, option=option)
     token = WATCH.set(watch)
     try:
         if path.stat().st_size > _MAX_FILE:
             raise InputError(f"more than {_MAX_FILE:,} bytes; split it")
-        if kind != TABLE and columns:
-            raise InputError(_NO_COLUMNS.format(option=option))
-        if kind in parts_of:
-            return _read_package(path.read_bytes(), parts_of[kind], max_bytes)
-        text, encode = decode_text(path.read_bytes(), syntax=_SYNTAX.get(kind))
-        return DocumentFile({"": (readers[kind](text), encode)})
+        if kind.name != TABLE:
+            _check_no_columns(columns, option)
+        reader = kind.load()
+        if kind.is_package:
+            return _read_package(path.read_bytes(), partial(reader, reading=reading), max_bytes)
+        text, encode = decode_text(path.read_bytes(), syntax=kind.syntax)
+        return DocumentFile({"": (reader(text, reading), encode)})
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-        raise InputError(f"{path}: damaged, or not a {suffix[1:]} file: {_one_line(error)}") from None
+        raise InputError(f"{path}: damaged, or not a {ending[1:]} file: {_one_line(error)}") from None
     except InputError as error:
         raise InputError(f"{path}: {_one_line(error)}") from None
     finally:
@@ -192,7 +163,9 @@ def _one_line(error: Exception) -> str:
     return f"{text[:1].lower()}{text[1:]}" if text else type(error).__name__
 
 
-def _read_package(data: bytes, rules_of: _PartReaders, max_bytes: int | None) -> DocumentFile:
+def _read_package(
+    data: bytes, parts_of: Callable[[zipfile.ZipFile], Mapping[str, PartReader]], max_bytes: int | None
+) -> DocumentFile:
     """Return the document of a package: the parts with text, all others as they are.
 
     Raises:
@@ -201,113 +174,46 @@ def _read_package(data: bytes, rules_of: _PartReaders, max_bytes: int | None) ->
     if data.startswith(_OLD_OFFICE):
         raise InputError("locked by a password, or of an old format; remove the password, or save it anew")
     with zipfile.ZipFile(BytesIO(data)) as package:
-        members = package.infolist()
-        if any(each.flag_bits & 1 for each in members):
-            raise InputError("locked by a password; remove the password")
-        if len({each.filename for each in members}) < len(members):
-            raise InputError("damaged: two members have the same name")
-        total = sum(each.file_size for each in members)
-        is_bomb = any(each.file_size > max(_LARGE, _MAX_RATIO * each.compress_size) for each in members)
-        if total > _MAX_PACKAGE or is_bomb:
-            raise InputError(f"unpacks to {total:,} bytes, out of {len(data):,}; such files are not read")
-        size = sum(each.file_size for each in members if not _MEDIA.search(each.filename))
-        if max_bytes is not None and size > max_bytes:  # before any of it is read
-            raise InputError(f"its parts with text have {size:,} bytes; {max_bytes:,} are allowed; split it")
-        rules = rules_of(package)
-        if not rules:
+        _check_members(package.infolist(), len(data), max_bytes)
+        readers = parts_of(package)
+        if not readers:
             raise InputError("damaged: it has no parts with text")
         damaged = package.testzip()
         if damaged is not None:
             raise InputError(f"damaged: its member {damaged} has a wrong checksum")
-        parts = {}
-        for name, own in rules.items():
-            if package.getinfo(name).file_size > _MAX_FILE:
-                raise InputError(f"its part {name} has more than {_MAX_FILE:,} bytes; split it")
-            try:
-                is_xml = isinstance(own, XmlRules)
-                syntax: Syntax | None = "xml" if is_xml else None if own is read_lines else "html"
-                text, encode = decode_text(package.read(name), syntax=syntax)
-                template = XmlReader(own).read(text) if isinstance(own, XmlRules) else own(text)
-                parts[name] = template, encode
-            except InputError as error:
-                raise InputError(f"{name}: {error}") from None
+        parts = {name: _read_part(package, name, *reader) for name, reader in readers.items()}
     return DocumentFile(parts, data)
 
 
-def _office_parts(package: zipfile.ZipFile, *, language: str | None) -> dict[str, XmlRules | Reader]:
-    """Return how each part that people read is read, by the list of content types."""
-    names = package.namelist()
-    tags = partial(_tags_of_members, package)
-    if _TYPES not in names:
-        raise InputError("damaged, or no document of Office Open XML: it has no list of content types")
-    if any("\\" in each for each in names):
-        raise InputError(
-            "the names of its parts have backslashes; open it in an office program and save it anew"
-        )
-    type_of_end: dict[str, str] = {}
-    type_of_name: dict[str, str] = {}
-    for tag, own in tags(re.escape(_TYPES)):
-        if tag == "Default":
-            type_of_end[own.get("Extension", "").lower()] = own.get("ContentType", "")
-        elif tag == "Override":
-            type_of_name[own.get("PartName", "").removeprefix("/")] = own.get("ContentType", "")
-    for name in names:
-        type_of_name.setdefault(name, type_of_end.get(PurePath(name).suffix[1:].lower(), ""))
-    read = {
-        name for name, kind in type_of_name.items() if office.PARTS.search(kind) and not _MEDIA.search(name)
-    }
-    if missing := sorted(read.difference(names)):
-        raise InputError(f"damaged: its part {missing[0]} is missing")
-    properties: set[str] = set()
-    further: list[str] = []  # ends of the content types of other parts that change
-    for name in read:
-        text = package.read(name).decode("utf-8", "replace")
-        properties |= {each.lower() for pair in _SHOWN_PROPERTY.findall(text) for each in pair}
-        further += ["sheet.main+xml"] if _TEXT_RESULT.search(text) else []
-    shown = [element for each, element in office.PROPERTIES.items() if each in properties]
-    further += ["core-properties"] if shown else []
-    further += ["wordprocessingml.styles+xml"] if language is not None else []
-    read |= {each for each in names if any(end in type_of_name[each] for end in further)}
-    # Names by which formulas and pivot tables find columns: cells with such a text stay.
-    columns = (own.get("name", "") for tag, own in tags(_TABLE_PART) if tag in ("tableColumn", "cacheField"))
-    rules = office.rules(
-        names=frozenset(each.replace("_x000a_", "\n") for each in columns),
-        properties=shown,
-        language=language,
-    )
-    parts: dict[str, XmlRules | Reader] = {name: rules for name in type_of_name if name in read}
-    # Parts that a Word document shows in their own formats (w:altChunk).
-    chunks = (
-        own.get("Target", "") for _, own in tags(_RELATIONS) if own.get("Type", "").endswith("/aFChunk")
-    )
-    for name in (each[1:] if each.startswith("/") else f"word/{each}" for each in chunks):
-        if name not in names:
-            continue
-        kind = type_of_name[name].partition(";")[0]
-        if kind not in _CHUNKS:
-            raise InputError(
-                f"its part {name} is a document of another format; open it in Word and save it anew"
-            )
-        parts[name] = _CHUNKS[kind]
-    return parts
+def _check_members(members: Sequence[zipfile.ZipInfo], size: int, max_bytes: int | None) -> None:
+    """Refuse a package before any of it is unpacked: locked, damaged or too large.
+
+    Args:
+        members: its members.
+        size: the bytes of the package.
+        max_bytes: see `read_document`.
+    """
+    size_of = {member.filename: member.file_size for member in members}
+    if any(member.flag_bits & 1 for member in members):
+        raise InputError("locked by a password; remove the password")
+    if len(size_of) < len(members):
+        raise InputError("damaged: two members have the same name")
+    total = sum(size_of.values())
+    is_bomb = any(member.file_size > max(_LARGE, _MAX_RATIO * member.compress_size) for member in members)
+    if total > _MAX_PACKAGE or is_bomb:
+        raise InputError(f"unpacks to {total:,} bytes, out of {size:,}; such files are not read")
+    text_size = sum(size_of[name] for name in size_of if not MEDIA.search(name))
+    if max_bytes is not None and text_size > max_bytes:
+        raise InputError(f"its parts with text have {text_size:,} bytes; {max_bytes:,} are allowed; split it")
 
 
-_TYPES = "[Content_Types].xml"
-_CHUNKS: Mapping[str, Reader] = {
-    **dict.fromkeys(("text/html", "application/xhtml+xml"), read_html),
-    "text/plain": read_lines,
-}
-_RELATIONS = r"word/_rels/document\.xml\.rels"
-_TABLE_PART = r"xl/(?:tables/[^/]+|pivotCache/pivotCacheDefinition[^/]*)\.xml"
-# Properties that a control is bound to or a field shows; cells with a formula and a text as its result.
-_SHOWN_PROPERTY = re.compile(
-    r"""coreProperties\[1\]/(?:\w+:)?(\w+)\[1\]|[>"']\s*(TITLE|SUBJECT|KEYWORDS|COMMENTS)\b"""
-)
-_TEXT_RESULT = re.compile(r"""<(?:\w+:)?c\s[^<>]*\bt=["']str["'][^<>]*><(?:\w+:)?f""")
-
-
-def _tags_of_members(package: zipfile.ZipFile, names: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the tags of the members with names that match a pattern."""
-    for each in package.namelist():
-        if re.fullmatch(names, each):
-            yield from tags_of(package, each)
+def _read_part(
+    package: zipfile.ZipFile, name: str, read: Callable[[str], Template], syntax: Syntax | None
+) -> tuple[Template, Callable[[str], bytes]]:
+    if package.getinfo(name).file_size > _MAX_FILE:
+        raise InputError(f"its part {name} has more than {_MAX_FILE:,} bytes; split it")
+    try:
+        text, encode = decode_text(package.read(name), syntax=syntax)
+        return read(text), encode
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None

@@ -3,16 +3,15 @@
 import codecs
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import chain, islice
-from typing import Literal
 
+from heedful.documents.formats import Syntax
 from heedful.documents.text_files import po_fields
 from heedful.documents.tokens import attributes, tokenize
 from heedful.errors import InputError
 
-Syntax = Literal["html", "xml", "po"]  # how a file names its encoding
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF16_LE: "utf-16-le",
@@ -58,17 +57,12 @@ def decode_text(data: bytes, *, syntax: Syntax | None) -> tuple[str, Callable[[s
     mark, name = byte_order_mark(data)
     if not mark and syntax is not None:
         name = {"html": _charset_of_html, "xml": _charset_of_xml, "po": _charset_of_po}[syntax](data)
+    if not mark and not _is_ascii_based(name):
+        raise InputError(f"unknown encoding {name!r}; convert it to UTF-8")
     try:
         text = data[len(mark) :].decode(name)
-        is_known = bool(mark) or (
-            _ASCII.encode(name) == _ASCII.encode() and _ASCII.encode().decode(name) == _ASCII
-        )
     except UnicodeDecodeError as error:
         raise not_decoded(name, error.start + len(mark)) from None
-    except (LookupError, ValueError):
-        is_known = False
-    if not is_known:
-        raise InputError(f"unknown encoding {name!r}; convert it to UTF-8")
     if text.encode(name, errors="replace") != data[len(mark) :]:
         raise InputError(f"has characters that {name} writes in several ways; convert it to UTF-8")
     if "\0" in text:
@@ -89,9 +83,18 @@ def decode_text(data: bytes, *, syntax: Syntax | None) -> tuple[str, Callable[[s
     return text, encode
 
 
+def _is_ascii_based(name: str) -> bool:
+    """Return whether Python knows an encoding that writes ASCII as it is."""
+    try:
+        return _ASCII.encode(name) == _ASCII.encode() and _ASCII.encode().decode(name) == _ASCII
+    except (LookupError, ValueError):
+        return False
+
+
 def byte_order_mark(data: bytes) -> tuple[bytes, str]:
     """Return the byte order mark of a file, or b"", and its encoding, or UTF-8."""
-    mark = next((each for each in _BYTE_ORDER_MARKS if data.startswith(each)), b"")
+    marks = (mark for mark in _BYTE_ORDER_MARKS if data.startswith(mark))
+    mark = next(marks, b"")
     return mark, _BYTE_ORDER_MARKS.get(mark, "utf-8")
 
 
@@ -101,19 +104,23 @@ def not_decoded(name: str, byte: int) -> InputError:
 
 
 def _charset_of_html(data: bytes) -> str:
-    name = ""
-    for tag in (each for each in tokenize(data[:_HEAD].decode("latin-1")) if each.name == "meta"):
-        own = attributes(tag.raw)
-        is_type = own.get("http-equiv", "").lower() == "content-type"
-        in_content = re.search(r"""(?i)charset\s*=\s*["']?([\w.:-]+)""", own.get("content", ""))
-        name = name or (own.get("charset") or (in_content[1] if is_type and in_content else "")).strip()
-    name = name or _charset_of_xml(data)
+    tokens = tokenize(data[:_HEAD].decode("latin-1"))
+    named = (_charset_of_meta(attributes(token.raw)) for token in tokens if token.name == "meta")
+    name = next(filter(None, named), "") or _charset_of_xml(data)
     if name.lower().startswith("utf-16"):  # as browsers take it
         return "utf-8"
     known = name.lower()
     with suppress(LookupError):
         known = codecs.lookup(known).name
     return _OF_BROWSERS.get(known, name)
+
+
+def _charset_of_meta(values: Mapping[str, str]) -> str:
+    """Return the encoding that a tag `meta` with these attributes names; "" if none."""
+    in_content = None
+    if values.get("http-equiv", "").lower() == "content-type":
+        in_content = re.search(r"""(?i)charset\s*=\s*["']?([\w.:-]+)""", values.get("content", ""))
+    return (values.get("charset") or (in_content[1] if in_content else "")).strip()
 
 
 def _charset_of_xml(data: bytes) -> str:
@@ -138,10 +145,11 @@ def _charset_of_header(catalogue: str) -> tuple[str, slice] | None:
     """
     singular = ""
     for field in po_fields(catalogue):
-        singular = field.text if field.keyword == "msgid" else singular
+        if field.keyword == "msgid":
+            singular = field.text
         if field.keyword == "msgstr" and not singular:
             # The name, and the word before it, may be divided between strings.
-            of_strings = (range(each.start() + 1, each.end() - 1) for each in field.strings)
+            of_strings = (range(quoted.start() + 1, quoted.end() - 1) for quoted in field.strings)
             positions = list(islice(chain.from_iterable(of_strings), _HEAD))
             charset = _PO.search("".join(catalogue[at] for at in positions))
             if charset is None:

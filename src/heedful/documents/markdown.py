@@ -6,8 +6,9 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+from heedful.documents.formats import Reading
 from heedful.documents.markup import html_rules, read_markup
-from heedful.documents.template import Template, Unit
+from heedful.documents.template import Replacement, Template, Unit
 from heedful.documents.tokens import Kind
 from heedful.documents.tokens import Token as HtmlToken
 from heedful.documents.web_pages import PageTags
@@ -117,7 +118,7 @@ class _MisplacedError(Exception):
     """The text of a token is not where it was expected."""
 
 
-def read_markdown(text: str) -> Template:
+def read_markdown(text: str, reading: Reading) -> Template:
     """Read Markdown: headings, paragraphs and cells are units, and so are alternative texts and HTML.
 
     Raises:
@@ -127,7 +128,7 @@ def read_markdown(text: str) -> Template:
     lines = _LINE.findall(text)
     front = _FRONT_MATTER.match(text)
     num_front = front.group().count("\n") + 1 if front else 0
-    shown = ["\n"] * num_front + [each.rstrip("\r\n") + "\n" for each in lines[num_front:]]
+    shown = ["\n"] * num_front + [line.rstrip("\r\n") + "\n" for line in lines[num_front:]]
     shown_text = "".join(shown)
     offsets = [0, *accumulate(map(len, lines))]
     units = Template()
@@ -136,13 +137,13 @@ def read_markdown(text: str) -> Template:
     masked = _TABLE.sub(lambda table: _FIRST_CELL.sub("\\1\t", table[0]), masked)
     masked = _OPAQUE.sub(_mask, masked)
     masked_lines = masked.split("\n")
-    replaced: list[tuple[int, int, str]] = []  # where a text begins and ends, and the reference to it
+    replaced: list[Replacement] = []
     cursor: dict[int, int] = {}
     is_title = False  # whether the text of a token is a title
     for token in parser.parse(masked):
         first, behind = token.map or (0, 0)
         if token.type in ("admonition_open", "container_any_open") and (title := titles.get(first)):
-            start, end = (offsets[first] + each for each in title)
+            start, end = offsets[first] + title[0], offsets[first] + title[1]
             replaced.append((start, end, units.plain(text[start:end], text[start:end], str)))
         elif token.type == "html_block":
             if html := _html(token, lines[first:behind], units):
@@ -154,12 +155,7 @@ def read_markdown(text: str) -> Template:
             if reference:
                 replaced.append((own[0][0], own[-1][1], reference))
         is_title = token.type == "admonition_title_open"
-    parts: list[str] = []
-    at = 0
-    for start, end, reference in sorted(replaced):
-        parts += [text[at:start], reference]
-        at = end
-    return units.filled([*parts, text[at:]])
+    return units.replaced(text, sorted(replaced))
 
 
 def _parser() -> "MarkdownIt":
@@ -185,10 +181,9 @@ def _titles(text: str) -> dict[int, Range]:
     titles: dict[int, Range] = {}
     number = at = 0
     for head in _HEAD_LINE.finditer(text):
-        title = next((each for each in ("quoted", "bracketed", "titled", "argument") if head[each]), None)
-        if title is not None:
+        if head.lastgroup in ("quoted", "bracketed", "titled", "argument"):
             number, at = number + text.count("\n", at, head.start()), head.start()
-            titles[number] = head.start(title) - head.start(), head.end(title) - head.start()
+            titles[number] = head.start(head.lastgroup) - at, head.end(head.lastgroup) - at
     return titles
 
 
@@ -210,9 +205,9 @@ def _mask(opaque: re.Match[str]) -> str:
     if opaque["page"]:
         return _OPENING * len(opaque["page"]) + opaque["words"] + _CLOSING * 2
     marks = opaque["marks"] or ""
-    keeps_lines = any(opaque[each] for each in ("label", "display", "brackets", "environment", "line"))
+    keeps_lines = any(map(opaque.group, ("label", "display", "brackets", "environment", "line")))
     mask = _FIXED if keeps_lines else _ATTACHED if opaque["attributes"] else _MASK
-    masked = re.sub(r"(\n[ \t>]*)|.", lambda each: each[1] or mask, opaque.group()[len(marks) :])
+    masked = re.sub(r"(\n[ \t>]*)|.", lambda char: char[1] or mask, opaque.group()[len(marks) :])
     return marks + masked
 
 
@@ -250,8 +245,8 @@ def _lines_of(
         start = lines[number].find(content, cursor.get(number, 0)) if number < len(lines) else -1
         if start < 0:
             return []
-        own.append((offsets[number] + start, offsets[number] + start + len(content)))
         cursor[number] = start + len(content)
+        own.append((offsets[number] + start, offsets[number] + cursor[number]))
     return own
 
 
@@ -273,17 +268,12 @@ class _Inline:
         self._number, self._counted = 0, 0  # of line ends, before a place in the content
         self._is_pronounced = False  # in the text of ruby, which goes
         self._tokens = token.children or []
-        self._forms: dict[
-            str, list[str]
-        ] = {  # the ways to write a character, in this order: escaped, as an entity, bare
-            each: []
-            for each in (*_SPECIAL, "&", *(own.content for own in self._tokens if own.type == "text_special"))
-        }
-        self._last_closing = {
-            tag["name"].lower(): index
-            for index, each in enumerate(self._tokens)
-            if each.type == "html_inline" and (tag := _HTML_TAG.fullmatch(each.content)) and tag["close"]
-        }
+        special = [child.content for child in self._tokens if child.type == "text_special"]
+        # The ways in which the source writes a character, in its order: escaped, as an entity, bare.
+        self._forms: dict[str, list[str]] = {char: [] for char in (*_SPECIAL, "&", *special)}
+        tags = [(at, child.content) for at, child in enumerate(self._tokens) if child.type == "html_inline"]
+        closing = [(at, _HTML_TAG.fullmatch(tag)) for at, tag in tags if tag.startswith("</")]
+        self._last_closing = {tag["name"].lower(): at for at, tag in closing if tag}
         # What is between the contents of two lines: a line end, and the marks of blocks.
         self._between = [text[end:start] for (_, end), (start, _) in pairwise(own)]
 
@@ -340,49 +330,40 @@ class _Inline:
         return raw[:start] + unit + raw[end:]
 
     def _add(self, token: "Token", index: int) -> None:
-        kind = token.type
-        if kind == "text":
-            raw = self._take(token.content)
-            if not (index and self._tokens[index - 1].type == "link_open" and self._is_address(index - 1)):
-                self._add_text(token.content, raw)
-        elif kind == "text_special":
-            raw = self._take(token.markup)
-            self._forms[token.content].append(raw)
-            self._builder.text(token.content)
-        elif kind in ("softbreak", "hardbreak"):
-            self._add_line_end(moves=kind == "softbreak" and not _FIXED_LINE.match(self._content, self._at))
-        elif kind == "code_inline":
-            self._take(token.markup)
-            code = re.compile(rf"(?s:.*?)(?<!`){token.markup}(?!`)")
-            self._builder.point(token.markup + self._match(code), "object")
-        elif kind == "image":
-            self._add_image(token)
-        elif kind == "html_inline":
-            self._add_tag(token, index)
-        elif kind in ("link_open", "link_close"):
-            self._add_link(token, index)
-        elif kind.endswith("_open"):
+        if token.type in _ADDED:
+            getattr(self, _ADDED[token.type])(token, index)
+        elif token.nesting > 0:
             self._begin(self._take(token.markup))
-        elif kind.endswith("_close"):
+        elif token.nesting < 0:
             self._end(self._take(token.markup))
         else:
             raise _MisplacedError
 
-    def _add_text(self, text: str, raw: str) -> None:
-        if self._is_pronounced:
+    def _add_escaped(self, token: "Token", index: int) -> None:
+        self._forms[token.content].append(self._take(token.markup))
+        self._builder.text(token.content)
+
+    def _add_code(self, token: "Token", index: int) -> None:
+        self._take(token.markup)
+        code = re.compile(rf"(?s:.*?)(?<!`){token.markup}(?!`)")
+        self._builder.point(token.markup + self._match(code), "object")
+
+    def _add_text(self, token: "Token", index: int) -> None:
+        text, raw = token.content, self._take(token.content)
+        before = self._tokens[index - 1] if index else token
+        if self._is_pronounced or (before.type == "link_open" and _is_address(before)):
             return
         at = 0
         for mask in _MASKED.finditer(text):
             self._add_chars(raw[at : mask.start()])  # not what slashes are for the parser
             at = mask.end()
             own = raw[mask.start() : at]
-            if own and mask.group().startswith(_OPENING):
+            kind = mask.group()[0]
+            if kind == _OPENING:
                 self._begin(own)
-            elif mask.group().startswith(_CLOSING):
+            elif kind == _CLOSING:
                 self._end(own)
-            elif mask.group().startswith(_ATTACHED) and self._builder.attach(own):
-                pass
-            else:
+            elif kind != _ATTACHED or not self._builder.attach(own):
                 if callout := _CALLOUT.fullmatch(own):
                     own = callout[1] + self._units.plain(callout[2], callout[2], str)
                 self._builder.point(own, "object")
@@ -394,7 +375,8 @@ class _Inline:
                 self._forms[char].append(char)
         self._builder.text(text)
 
-    def _add_line_end(self, *, moves: bool) -> None:
+    def _add_line_end(self, token: "Token", index: int) -> None:
+        moves = token.type == "softbreak" and not _FIXED_LINE.match(self._content, self._at)
         end = self._content.index("\n", self._at) + 1
         self._number += self._content.count("\n", self._counted, self._at)
         between, self._counted = self._between[self._number], self._at
@@ -417,60 +399,62 @@ class _Inline:
         self._open.pop()
         self._builder.close(raw, format=label)
 
-    def _is_address(self, index: int) -> bool:
-        return self._tokens[index].markup in ("autolink", "linkify")
-
-    def _add_link(self, token: "Token", index: int) -> None:
-        if self._is_address(index):
-            if token.type == "link_open":
-                self._take("<")
-            else:
-                start = self._content.rindex("<", 0, self._at)
-                self._take(">")
-                self._builder.point(self._raw[start : self._at], "object")
-        elif token.type == "link_open":
-            self._begin(self._take("["))
+    def _begin_link(self, token: "Token", index: int) -> None:
+        if _is_address(token):
+            self._take("<")
         else:
-            if not self._open:
-                raise _MisplacedError
-            label = self._raw[self._open[-1] : self._at].replace("\n", " ")
-            self._take("]")
-            raw = self._destination()
-            # A reference by its own text, which changes.
-            self._end("]" + (f"[{label}]" if raw in ("", "[]") else raw), label=label)
+            self._begin(self._take("["))
 
-    def _add_image(self, token: "Token") -> None:
+    def _end_link(self, token: "Token", index: int) -> None:
+        if _is_address(token):
+            start = self._content.rindex("<", 0, self._at)
+            self._take(">")
+            self._builder.point(self._raw[start : self._at], "object")
+            return
+        if not self._open:
+            raise _MisplacedError
+        label = self._raw[self._open[-1] : self._at].replace("\n", " ")
+        self._take("]")
+        # A reference by its own text, which changes.
+        self._end("]" + self._reference_or(label), label=label)
+
+    def _reference_or(self, label: str) -> str:
+        """Return what follows the text of a link or an image; its text if it is a reference by it."""
+        raw = self._destination()
+        return f"[{label}]" if raw in ("", "[]") else raw
+
+    def _add_image(self, token: "Token", index: int) -> None:
         self._take("![")
         end = self._at + len(token.content)
         label = self._raw[self._at : end]
         self._at = end
         self._take("]")
-        raw = self._destination()
+        raw = self._reference_or(label)
         plain = re.sub(r"[\[\]]", "", label)
         alternative = self._units.plain(plain, label, lambda text: re.sub(r"([\[\]\\])", r"\\\1", text))
-        raw = f"[{label}]" if raw in ("", "[]") else raw
         self._builder.point(f"![{alternative}]{raw}", "object")
 
     def _add_tag(self, token: "Token", index: int) -> None:
         raw = self._take(token.content)
         tag = _HTML_TAG.fullmatch(raw)
-        if tag is not None and not tag["close"]:
-            raw = self._tags.written(HtmlToken(Kind.OPEN, raw, tag["name"].lower()))
-        if tag is not None and (name := tag["name"].lower()) in ("ruby", "rb", "rt", "rp", "rtc"):
-            if name in ("rt", "rp", "rtc"):
-                self._is_pronounced = not tag["close"]
+        if tag is None:
+            self._builder.point(raw)
             return
-        if tag is not None and tag["name"].lower() == "br":
+        name, is_point = tag["name"].lower(), bool(tag["single"])
+        if not tag["close"]:
+            raw = self._tags.written(HtmlToken(Kind.OPEN, raw, name))
+            is_point = is_point or self._last_closing.get(name, -1) <= index
+        if name in _RUBY:
+            self._is_pronounced = _RUBY[name] and not tag["close"]
+        elif name == "br":
             self._has_breaks = True
             self._builder.point(raw, "break")
-        elif tag is None or tag["single"] or tag["name"].lower() in ("img", "wbr", "input"):
+        elif is_point or name in ("img", "wbr", "input"):
             self._builder.point(raw)
         elif tag["close"]:
             self._end(raw)
-        elif self._last_closing.get(tag["name"].lower(), -1) > index:
-            self._begin(raw)
         else:
-            self._builder.point(raw)
+            self._begin(raw)
 
     def _written(self, translation: SpannedText) -> str:
         tags: Mapping[str, str] = {}
@@ -490,16 +474,17 @@ class _Inline:
     def _text(self, line: str) -> str:
         """Return the text that the parser finds in a line."""
         [token] = self._parser.parseInline(_OPAQUE.sub(_mask, line))
-        return "".join(each.content for each in token.children or () if each.type.startswith("text"))
+        return "".join(child.content for child in token.children or () if child.type.startswith("text"))
 
     def _line(self, translation: SpannedText, tags: Mapping[str, str]) -> str:
         left = spellings({char: own for char, own in self._forms.items() if own}, translation.text)
-        source = "".join(each.content if each.type == "text" else " " for each in self._tokens)
+        source = "".join(child.content if child.type == "text" else " " for child in self._tokens)
         bare_tags = frozenset(_BEGIN_OF_TAG.findall(source))  # which the source has as text
         others: dict[str, str] = {}  # how characters are written without a spelling of their own
         for char, own in self._forms.items():
-            entity = next((each for each in own if each[0] == "&" != each), None)
-            others[char] = entity or (f"\\{char}" if char in _SPECIAL and not own else char)
+            entities = [form for form in own if form[0] == "&" != form]
+            bare = f"\\{char}" if char in _SPECIAL and not own else char
+            others[char] = entities[0] if entities else bare
 
         def spelled(text: str, at: int) -> str:
             char = text[at]
@@ -521,6 +506,26 @@ class _Inline:
             else:
                 texts.append(text)
         return "".join(texts)
+
+
+# The methods that add inline tokens which are more than their marks.
+_ADDED = {
+    "text": "_add_text",
+    "text_special": "_add_escaped",
+    "softbreak": "_add_line_end",
+    "hardbreak": "_add_line_end",
+    "code_inline": "_add_code",
+    "image": "_add_image",
+    "html_inline": "_add_tag",
+    "link_open": "_begin_link",
+    "link_close": "_end_link",
+}
+# Elements of ruby, which go, and whether their text goes too: how the source is pronounced.
+_RUBY = {"ruby": False, "rb": False, "rt": True, "rp": True, "rtc": True}
+
+
+def _is_address(link: "Token") -> bool:
+    return link.markup in ("autolink", "linkify")
 
 
 def _element(span: Element, text: str, tags: Mapping[str, str]) -> str:

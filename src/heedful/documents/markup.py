@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 
 from heedful.documents.template import Template, Unit, lined_unit
 from heedful.documents.tokens import Kind, Token, entity_writer, partners, tokenize
@@ -122,7 +123,7 @@ def read_markup(
     rules: TagRules,
     units: Template,
     *,
-    tag: Callable[[Token], str] | None = None,
+    tag: Callable[[Token], str] = attrgetter("raw"),
 ) -> Iterator[str]:
     """Yield the parts of HTML or XML, with references to its texts.
 
@@ -130,19 +131,19 @@ def read_markup(
         text: the document, or a part of one.
         rules: what its tags do.
         units: the list to which the texts are added.
-        tag: a function that returns the text to write for a token; None: the token itself.
+        tag: a function that returns the text to write for a token.
     """
     tokens = tokenize(text, xml=rules.xml)
     if not rules.xml:
         tokens = without_ruby(tokens)
     ends: Mapping[int, int] = {}
-    if any(each.translated is False or each.name in rules.untranslated for each in tokens):
+    if any(token.translated is False or token.name in rules.untranslated for token in tokens):
         ends = partners(tokens) if rules.xml else partners(tokens) | _implied_ends(tokens)
     separators = _outline(tokens, rules.in_outline) if rules.in_outline else frozenset()
     preformatted = 0
     run: list[Token] = []
     for index, token in chain(_whole(tokens, range(len(tokens)), ends, rules), [(len(tokens), _END)]):
-        if tag is not None and (raw := tag(token)) != token.raw:
+        if (raw := tag(token)) != token.raw:
             token = replace(token, raw=raw)
         is_separate = index in separators or (token.name != "" and rules.ends_sentence(token.name))
         if not is_separate and token is not _END:
@@ -153,12 +154,12 @@ def read_markup(
             unit = lined_unit(
                 run,
                 None if preformatted else _BLANKS,
-                text_of=lambda each: each.text,
+                text_of=attrgetter("text"),
                 written=entity_writer(run, partial(tokenize, xml=rules.xml)),
             )
             yield from (before, units.refer(unit), behind)
         else:
-            yield "".join(each.raw for each in run)
+            yield _raw(run)
         run = []
         yield token.raw
         if token.name in _PREFORMATTED and not rules.xml:
@@ -166,6 +167,10 @@ def read_markup(
 
 
 _END = Token(Kind.POINT, "")
+
+
+def _raw(tokens: Sequence[Token]) -> str:
+    return "".join(token.raw for token in tokens)
 
 
 def _outline(tokens: Sequence[Token], may_separate: Callable[[str], bool]) -> frozenset[int]:
@@ -205,22 +210,20 @@ def _outline(tokens: Sequence[Token], may_separate: Callable[[str], bool]) -> fr
 
 def without_ruby(tokens: list[Token]) -> list[Token]:
     """Return tokens of HTML or WebVTT without ruby but for its bases: how the source is pronounced goes."""
-    if not any(each.name == "ruby" for each in tokens):
+    if not any(token.name == "ruby" for token in tokens):
         return tokens
     ends = partners(tokens) | _implied_ends(tokens)
     behind_ruby = {start: end for start, end in ends.items() if tokens[start].name == "ruby"}
     kept: list[Token] = []
     at = end_of_ruby = 0
     while at < len(tokens):
-        token = tokens[at]
+        name, end = tokens[at].name, at
         end_of_ruby = max(end_of_ruby, behind_ruby.get(at, 0))
-        if at in behind_ruby or (at <= end_of_ruby and token.name in ("ruby", "rb")):
-            at += 1
-        elif at < end_of_ruby and token.name in _PRONOUNCED:
-            at = min(ends.get(at, at), end_of_ruby - 1) + 1
-        else:
-            kept.append(token)
-            at += 1
+        if at < end_of_ruby and name in _PRONOUNCED:
+            end = min(ends.get(at, at), end_of_ruby - 1)
+        elif at > end_of_ruby or name not in ("ruby", "rb"):
+            kept.append(tokens[at])
+        at = end + 1
     return kept
 
 
@@ -233,14 +236,12 @@ def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:
     tokens = list(run)
     before = behind = ""
     if tokens[0].kind is Kind.TEXT:
-        raw = tokens[0].raw
-        core = raw.lstrip(_SPACES)
-        before, tokens[0] = raw[: len(raw) - len(core)], Token(Kind.TEXT, core)
+        core = tokens[0].raw.lstrip(_SPACES)
+        before, tokens[0] = tokens[0].raw.removesuffix(core), Token(Kind.TEXT, core)
     if tokens[-1].kind is Kind.TEXT:
-        raw = tokens[-1].raw
-        core = raw.rstrip(_SPACES)
-        behind, tokens[-1] = raw[len(core) :], Token(Kind.TEXT, core)
-    return before, [each for each in tokens if each.raw], behind
+        core = tokens[-1].raw.rstrip(_SPACES)
+        behind, tokens[-1] = tokens[-1].raw[len(core) :], Token(Kind.TEXT, core)
+    return before, [token for token in tokens if token.raw], behind
 
 
 def _whole(
@@ -267,13 +268,12 @@ def _kept(
     while at < indices.stop:
         end = ends.get(at, at)
         if end > at and tokens[at].translated and end < indices.stop:
-            yield indices.start, Token(Kind.POINT, "".join(each.raw for each in tokens[start:at]), name)
+            yield indices.start, Token(Kind.POINT, _raw(tokens[start:at]), name)
             yield from _whole(tokens, range(at, end + 1), ends, rules)
             start = at = end + 1
         else:
             at += 1
-    rest = "".join(each.raw for each in tokens[start : indices.stop])
-    yield indices.start, Token(Kind.POINT, rest, name)
+    yield indices.start, Token(Kind.POINT, _raw(tokens[start : indices.stop]), name)
 
 
 def _implied_ends(tokens: Sequence[Token]) -> dict[int, int]:
@@ -291,12 +291,12 @@ def _implied_ends(tokens: Sequence[Token]) -> dict[int, int]:
     def is_closed_by(name: str) -> bool:
         """Return whether a start tag ends the last element, or the one around it and its inline elements."""
         names = (tokens[start].name for start in open_elements[: -_MAX_DEPTH - 1 : -1])
-        return name in _CLOSED_BY.get(next((each for each in names if each not in _INLINE), ""), ())
+        blocks = (around for around in names if around not in _INLINE)
+        return name in _CLOSED_BY.get(next(blocks, ""), ())
 
     for index, token in enumerate(tokens):
-        if token.kind is Kind.OPEN or token.name == "hr":
-            while is_closed_by(token.name):
-                leave(index - 1)
+        while (token.kind is Kind.OPEN or token.name == "hr") and is_closed_by(token.name):
+            leave(index - 1)
         if token.kind is Kind.OPEN:
             open_elements.append(index)
             num_open[token.name] += 1

@@ -145,7 +145,7 @@ class _TmxReader:
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         local = name.rpartition(" ")[2]
-        own = {each.rpartition(" ")[2].lower(): value for each, value in attributes.items()}
+        values = {key.rpartition(" ")[2].lower(): value for key, value in attributes.items()}
         if not self._depth and local != "tmx":
             raise InputError(f"no TMX: it begins with the element {local}")
         self._depth += 1
@@ -154,11 +154,11 @@ class _TmxReader:
         if self._text is not None:
             self._has_codes |= local in _CODES
         elif local == "header":
-            self._source = own.get("srclang", "")
+            self._source = values.get("srclang", "")
         elif local == "tu":
-            self._variants, self._of_unit = {}, own.get("srclang") or self._source
+            self._variants, self._of_unit = {}, values.get("srclang") or self._source
         elif local == "tuv":
-            self._language = own.get("lang", "")
+            self._language = values.get("lang", "")
         elif local == "seg":
             self._text, self._length, self._has_codes = [], 0, False
 
@@ -181,18 +181,22 @@ class _TmxReader:
 
     def _add_unit(self) -> None:
         self._languages |= dict.fromkeys(self._variants)
-        src = self._src or (self._of_unit if self._of_unit.lower() != _ALL else "")
-        source = tag_of_language(src, self._variants) if src else next(iter(self._variants), None)
-        others = [each for each in self._variants if each != source]
+        source = self._tag(self._src or self._of_unit.lower().replace(_ALL, ""), self._variants)
+        others = [tag for tag in self._variants if tag != source]
         if self._tgt is None and len(others) > 1:
             raise InputError(_NO_TARGET)
-        target = next(iter(others), None) if self._tgt is None else tag_of_language(self._tgt, others)
+        target = self._tag(self._tgt, others)
         if source is None or target is None:
             return
         self._num_units += 1
-        pair = self._variants[source], self._variants[target]
-        if pair[0] is not None and pair[1] is not None:
-            self.units.append((pair[0], pair[1]))
+        source_text, target_text = self._variants[source], self._variants[target]
+        if source_text is not None and target_text is not None:
+            self.units.append((source_text, target_text))
+
+    @staticmethod
+    def _tag(language: str | None, tags: Iterable[str]) -> str | None:
+        """Return the tag for a language, or the first if none is named; None: there is none."""
+        return tag_of_language(language, tags) if language else next(iter(tags), None)
 
 
 class TmxWriter:

@@ -5,9 +5,10 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from heedful.documents.formats import primary_language, tag_of_language
-from heedful.documents.template import WHITE_SPACE, Template, Unit
+from heedful.documents.formats import Reading, primary_language, tag_of_language
+from heedful.documents.template import WHITE_SPACE, PartReader, Template, Unit
 from heedful.documents.tokens import attributes
 from heedful.documents.xml_text import (
     Chars,
@@ -15,14 +16,13 @@ from heedful.documents.xml_text import (
     XmlReader,
     XmlRules,
     as_attribute,
+    elements,
     ends_of_pairs,
-    plain_text,
-    verbatim,
     with_value,
     written,
 )
 from heedful.errors import InputError
-from heedful.spans.spanned_text import Builder, has_letters
+from heedful.spans.spanned_text import Builder, Kind, has_letters
 
 _MAX_PAIRS = 20  # nesting of elements that begin and end something; deeper ones are points
 _LINE_END = re.compile(r"(?<![ \t])[ \t]*+[\r\n]\s*+")
@@ -34,16 +34,15 @@ class _Inline:
 
     Attributes:
         around: elements around a part of the text.
-        breaks: elements that separate sentences.
-        unseen: elements without width; other elements without text are between words, as pictures are.
+        kinds: elements that separate sentences, and elements without width; other elements without text are
+            between words, as pictures are.
         pairs: the element that ends what one begins, and the attributes of both that are equal.
         blank: elements that are a blank.
         low: the styles of subscripts.
     """
 
     around: frozenset[str]
-    breaks: frozenset[str] = frozenset()
-    unseen: frozenset[str] = frozenset()
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
     pairs: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     blank: re.Pattern[str] | None = None
     low: frozenset[str] = frozenset()
@@ -65,27 +64,28 @@ def _add(
     nodes, at = _without_ruby(nodes), 0
     ends = ends_of_pairs(nodes, rules.pairs) if depth < _MAX_PAIRS else {}
     while at < len(nodes):
-        node, end = nodes[at], ends.get(at)
+        node, end = nodes[at], ends.get(at, at)
         if isinstance(node, Chars):
-            if node.text:
-                builder.text(rules.blank.sub(" ", node.text) if rules.blank else node.text)
-            elif node.raw not in ("<![CDATA[", "]]>"):  # text of a section is written as any other
-                builder.point(node.raw)
-        elif end is not None:
+            _add_chars(node, rules, builder)
+        elif end > at:
             builder.open(reader.raw(node))
             _add(nodes[at + 1 : end], reader, rules, builder, depth + 1)
             builder.close(reader.raw(nodes[end]))
-            at = end
         elif _is_around(node, rules):
             is_low = node.attributes.get("style-name") in rules.low
             builder.open(reader.opening(node), kind="low" if is_low else "element")
             _add(node.children, reader, rules, builder, depth + 1)
             builder.close(node.closing)
-        elif node.name in rules.breaks:
-            builder.point(reader.raw(node), "break")
         else:
-            builder.point(reader.raw(node), "point" if node.name in rules.unseen else "object")
-        at += 1
+            builder.point(reader.raw(node), rules.kinds.get(node.name, "object"))
+        at = end + 1
+
+
+def _add_chars(chars: Chars, rules: _Inline, builder: Builder) -> None:
+    if chars.text:
+        builder.text(rules.blank.sub(" ", chars.text) if rules.blank else chars.text)
+    elif chars.verbatim not in ("<![CDATA[", "]]>"):  # text of a section is written as any other
+        builder.point(chars.verbatim)
 
 
 def _without_ruby(nodes: Sequence[Element | Chars]) -> list[Element | Chars]:
@@ -93,10 +93,8 @@ def _without_ruby(nodes: Sequence[Element | Chars]) -> list[Element | Chars]:
     flat: list[Element | Chars] = []
     for node in nodes:
         if isinstance(node, Element) and node.name == "text:ruby":
-            bases = (
-                each for each in node.children if isinstance(each, Element) and each.name == "text:ruby-base"
-            )
-            flat += [inner for each in bases for inner in _without_ruby(each.children)]
+            for base in elements(node, "text:ruby-base"):
+                flat += _without_ruby(base.children)
         else:
             flat.append(node)
     return flat
@@ -108,10 +106,13 @@ def _is_around(node: Element, rules: _Inline) -> bool:
 
 
 def _text(node: Element, rules: _Inline) -> str:
-    return "".join(
-        each.text if isinstance(each, Chars) else _text(each, rules) if _is_around(each, rules) else ""
-        for each in _without_ruby(node.children)
-    )
+    texts: list[str] = []
+    for child in _without_ruby(node.children):
+        if isinstance(child, Chars):
+            texts.append(child.text)
+        elif _is_around(child, rules):
+            texts.append(_text(child, rules))
+    return "".join(texts)
 
 
 _NAMESPACE = "urn:oasis:names:tc:opendocument:xmlns:"
@@ -126,8 +127,10 @@ _UNSEEN_IN_TEXT = frozenset({
 })  # fmt: skip
 _PARAGRAPH = _Inline(
     around=frozenset(("text:span", "text:a", "text:meta")),
-    breaks=frozenset(("text:line-break", "text:tab")),
-    unseen=_UNSEEN_IN_TEXT,
+    kinds={
+        **dict.fromkeys(("text:line-break", "text:tab"), "break"),
+        **dict.fromkeys(_UNSEEN_IN_TEXT, "point"),
+    },
     pairs=_PAIRS_OF_TEXT,
     blank=WHITE_SPACE,
 )
@@ -140,8 +143,7 @@ _STRING_VALUE = re.compile(r"""\s[\w.-]+:string-value\s*=\s*(?:"[^"]*"|'[^']*')"
 def _cell(node: Element, reader: XmlReader) -> str:
     """Return a cell of a sheet, without its old value if it is translated."""
     content = reader.content(node)
-    is_translated = content != "".join(map(verbatim, node.children))
-    opening = _STRING_VALUE.sub("", node.opening) if is_translated else node.opening
+    opening = node.opening if content == node.inner else _STRING_VALUE.sub("", node.opening)
     return opening + content + node.closing
 
 
@@ -155,15 +157,15 @@ def _validation(node: Element, reader: XmlReader) -> str:
     """
     condition, opening = node.attributes.get("condition", ""), node.opening
     if "is-in-list" in condition:
-        parts: list[str] = []
-        at = 0
-        for each in _QUOTED.finditer(condition):
-            text, raw = each[1].replace('""', '"'), as_attribute(each[1])
-            unit = reader.units.plain(text, raw, lambda new: as_attribute(new.replace('"', '""')))
-            parts += [as_attribute(condition[at : each.start(1)]), unit]
-            at = each.end(1)
-        new = "".join([*parts, as_attribute(condition[at:])])
-        opening = with_value(opening, "condition", lambda _: new)
+
+        def written(text: str) -> str:
+            return as_attribute(text.replace('"', '""'))
+
+        pieces = [as_attribute(piece) for piece in _QUOTED.split(condition)]
+        for at in range(1, len(pieces), 2):
+            text = html.unescape(pieces[at]).replace('""', '"')
+            pieces[at] = reader.units.plain(text, pieces[at], written)
+        opening = with_value(opening, "condition", lambda _: as_attribute('"').join(pieces))
     return opening + reader.content(node) + node.closing
 
 
@@ -185,7 +187,7 @@ def _open_document(names: frozenset[str], low: frozenset[str]) -> XmlRules:
         return reader.opening(node) + inner + node.closing
 
     def cell(node: Element, reader: XmlReader) -> str:
-        return verbatim(node) if (plain_text(node) or None) in names else _cell(node, reader)
+        return node.verbatim if (node.text or None) in names else _cell(node, reader)
 
     return XmlRules(
         prefixes={
@@ -203,8 +205,8 @@ def _open_document(names: frozenset[str], low: frozenset[str]) -> XmlRules:
     )
 
 
-def open_document_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
-    """Return the rules of each part of an OpenDocument that people read: contents, headers and footers.
+def open_document_parts(package: zipfile.ZipFile, reading: Reading) -> dict[str, PartReader]:
+    """Return how each part of an OpenDocument is read that people read: contents, headers and footers.
 
     Raises:
         InputError: it is none, or is locked by a password.
@@ -214,24 +216,23 @@ def open_document_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
         raise InputError("damaged, or no OpenDocument: it has no content.xml")
     if "META-INF/manifest.xml" in names and b"encryption-data" in package.read("META-INF/manifest.xml"):
         raise InputError("locked by a password; remove the password")
-    parts = (each for each in names if re.fullmatch(r"(?:[^/]+/)?content\.xml|styles\.xml", each))
-    fields = _PIVOT_FIELD.findall(package.read("content.xml").decode("utf-8", "replace"))
-    styles = (package.read(each).decode("utf-8", "replace") for each in names if each in _WITH_STYLES)
-    low = frozenset(each for text in styles for each in _subscripts(text))
-    rules = _open_document(frozenset(html.unescape("".join(each)) for each in fields), low)
-    return dict.fromkeys(parts, rules)
+    parts = (name for name in names if re.fullmatch(r"(?:[^/]+/)?content\.xml|styles\.xml", name))
+    with_styles = [name for name in ("content.xml", "styles.xml") if name in names]
+    texts = [package.read(name).decode("utf-8", "replace") for name in with_styles]
+    fields = frozenset(html.unescape("".join(quoted)) for quoted in _PIVOT_FIELD.findall(texts[0]))
+    low = frozenset(chain.from_iterable(map(_subscripts, texts)))
+    return dict.fromkeys(parts, (_open_document(fields, low).read, "xml"))
 
 
-_WITH_STYLES = ("content.xml", "styles.xml")
 _STYLE = re.compile(r"<style:(?:style|text-properties)\s[^<>]*+>")
 
 
 def _subscripts(text: str) -> Iterator[str]:
     """Yield the names of the styles of subscripts."""
     name = ""
-    for own in map(attributes, _STYLE.findall(text)):
-        name = own.get("style:name", name)
-        if own.get("style:text-position", "").startswith(("sub", "-")):
+    for properties in map(attributes, _STYLE.findall(text)):
+        name = properties.get("style:name", name)
+        if properties.get("style:text-position", "").startswith(("sub", "-")):
             yield name
 
 
@@ -244,7 +245,7 @@ _CODES = {
 }
 _SEGMENT = _Inline(
     around=frozenset(("xliff:g", "xliff:mrk", "xliff:pc", "hi")),
-    unseen=frozenset((*_CODES, *(end for end, _, _ in _CODES.values()))),
+    kinds=dict.fromkeys((*_CODES, *(end for end, _, _ in _CODES.values())), "point"),
     pairs=_CODES,
 )
 _UNTRANSLATED = ("new", "needs-translation", "initial")
@@ -252,22 +253,23 @@ _UNTRANSLATED = ("new", "needs-translation", "initial")
 
 def _segment(node: Element, reader: XmlReader) -> str:
     """Return a unit of XLIFF with a target; what has one that is not marked as new stays."""
-    of_name = {each.name: each for each in node.children if isinstance(each, Element)}
+    of_name = {child.name: child for child in elements(node)}
     source, target = of_name.get("xliff:source"), of_name.get("xliff:target")
     if source is None:
-        return verbatim(node)
+        return node.verbatim
     state = (target or node).attributes.get("state", node.attributes.get("state"))
     is_new = state in _UNTRANSLATED
     divided = of_name.get("xliff:seg-source", source)
-    done = {} if is_new or target is None else _segments_of(target)
-    is_done = target is not None and not is_new and has_letters(_text(target, _SEGMENT))
-    if is_done and not any(
-        mid in done and not has_letters(_text(done[mid], _SEGMENT)) for mid in _segments_of(divided)
-    ):
-        return verbatim(node)
+    done: dict[str, Element] = {}
+    if target is not None and not is_new:
+        segments = _segments_of(target)
+        done = {mid: segment for mid, segment in segments.items() if has_letters(_text(segment, _SEGMENT))}
+        has_empty = not segments.keys().isdisjoint(_segments_of(divided).keys() - done.keys())
+        if has_letters(_text(target, _SEGMENT)) and not has_empty:
+            return node.verbatim
     content = _target_of(divided, done, reader)
     if content is None:
-        return verbatim(node)
+        return node.verbatim
     prefix = source.prefix
     opening, closing = f"<{prefix}target>", f"</{prefix}target>"
     if target is not None:
@@ -275,11 +277,11 @@ def _segment(node: Element, reader: XmlReader) -> str:
     written = opening + content + closing
     parts: list[str] = []
     space = ""
-    for each in node.children:
-        parts.append(written if each is target else verbatim(each))
-        if each is divided and target is None:
+    for child in node.children:
+        parts.append(written if child is target else child.verbatim)
+        if child is divided and target is None:
             parts += [space, written]
-        space = each.raw if isinstance(each, Chars) and each.raw.isspace() else ""
+        space = child.verbatim if child.verbatim.isspace() else ""
     return _as_translated(node.opening) + "".join(parts) + node.closing
 
 
@@ -294,10 +296,8 @@ def _is_segment(node: Element) -> bool:
 def _segments_of(node: Element) -> dict[str, Element]:
     """Return the segments that a source or a target is divided into, by number."""
     found: dict[str, Element] = {}
-    for each in node.children:
-        if isinstance(each, Element):
-            own = {each.attributes.get("mid", ""): each} if _is_segment(each) else _segments_of(each)
-            found.update(own)
+    for child in elements(node):
+        found |= {child.attributes.get("mid", ""): child} if _is_segment(child) else _segments_of(child)
     return found
 
 
@@ -306,7 +306,7 @@ def _target_of(source: Element, done: Mapping[str, Element], reader: XmlReader) 
 
     Args:
         source: or its division into segments.
-        done: segments of the target that are there already.
+        done: segments of the target that have a text already.
         reader: the reader of the document.
     """
     keeps_space = source.attributes.get("space", "preserve" if reader.keeps_space else "") == "preserve"
@@ -314,23 +314,21 @@ def _target_of(source: Element, done: Mapping[str, Element], reader: XmlReader) 
     if not _segments_of(source):
         unit = _unit(source, reader, rules)
         return None if unit is None else reader.units.refer(unit)
-    is_empty = True
+    num_before = len(reader.units.units)
 
-    def written(each: Element | Chars) -> str:
-        nonlocal is_empty
-        if isinstance(each, Chars) or not (_is_segment(each) or _segments_of(each)):
-            return verbatim(each)
-        if not _is_segment(each):
-            return each.opening + "".join(map(written, each.children)) + each.closing
-        own = done.get(each.attributes.get("mid", ""))
-        if own is not None and has_letters(_text(own, _SEGMENT)):
-            return verbatim(own)
-        unit = _unit(each, reader, rules)
-        is_empty = is_empty and unit is None
-        return each.opening + reader.units.refer(unit) + each.closing if unit else verbatim(each)
+    def written(node: Element | Chars) -> str:
+        if isinstance(node, Chars):
+            return node.verbatim
+        if not _is_segment(node):
+            return node.holding(*map(written, node.children))
+        mid = node.attributes.get("mid", "")
+        if mid in done:
+            return done[mid].verbatim
+        unit = _unit(node, reader, rules)
+        return node.holding(reader.units.refer(unit)) if unit else node.verbatim
 
     content = "".join(map(written, source.children))
-    return None if is_empty else content
+    return content if len(reader.units.units) > num_before else None
 
 
 _XLIFF = XmlRules(
@@ -347,62 +345,63 @@ _TARGET_LANGUAGE = re.compile(r"""<[^<>]*\s(?:target-language|trgLang)\s*=\s*["'
 _SOURCE_LANGUAGE = re.compile(r"""<[^<>]*\s(?:source-language|srcLang)\s*=\s*["']([^"']+)""")
 
 
-def read_xliff(text: str, *, language: str | None, source: str | None = None) -> Template:
+def read_xliff(text: str, reading: Reading) -> Template:
     """Read XLIFF 1.1, 1.2 or 2: a source is a unit if its target is missing or marked as new.
-
-    Args:
-        text: the contents of the file.
-        language: the one to translate into, as a tag of BCP 47; None: it is not known.
-        source: the one to translate from, likewise.
 
     Raises:
         InputError: damaged, of another format, or for other languages.
     """
-    for its in _SOURCE_LANGUAGE.findall(text):
-        if source is not None and primary_language(its) != primary_language(source):
-            raise InputError(f"its source language is {its}, and the model translates from {source}")
-    for its in _TARGET_LANGUAGE.findall(text):
-        if language is not None and primary_language(its) != primary_language(language):
-            raise InputError(f"its target language is {its}, and the translation would be in {language}")
+    language, source = reading.language, reading.source
+    if other := _other_language(_SOURCE_LANGUAGE.findall(text), source):
+        raise InputError(f"its source language is {other}, and the model translates from {source}")
+    if other := _other_language(_TARGET_LANGUAGE.findall(text), language):
+        raise InputError(f"its target language is {other}, and the translation would be in {language}")
     if not any(f'"{namespace}"' in text or f"'{namespace}'" in text for namespace in _XLIFF.prefixes):
         raise InputError("no XLIFF of versions 1.1, 1.2, 2.0, 2.1 or 2.2: it has no namespace of these")
-    return XmlReader(_XLIFF).read(text)
+    return _XLIFF.read(text)
 
 
-def read_tmx(text: str, *, language: str | None, source: str | None = None) -> Template:
+def _other_language(tags: Sequence[str], language: str | None) -> str | None:
+    """Return the first tag of another language than the one that is expected, if one is."""
+    if language is None:
+        return None
+    others = (tag for tag in tags if primary_language(tag) != primary_language(language))
+    return next(others, None)
+
+
+def read_tmx(text: str, reading: Reading) -> Template:
     """Read a translation memory: each entry without a segment of a language gets one.
 
-    Args:
-        text: the contents of the file.
-        language: the one to translate into, as a tag of BCP 47.
-        source: the one to translate from; not needed, because the memory names it.
+    The source language is needed only if the memory does not name it.
 
     Raises:
         InputError: damaged, of another format, or no language.
     """
+    language = reading.language
     if not re.search(r"<tmx[\s>]", text):
         raise InputError("no TMX: it has no element tmx")
     if language is None:
         raise InputError("the model does not name its target language, which a translation memory needs")
     header = re.search(r"""<header[^<>]*\ssrclang\s*=\s*["']([^"']*)""", text)
-    its_source = (header[1] if header else source or "").lower()
+    its_source = (header[1] if header else reading.source or "").lower()
 
     def entry(node: Element, reader: XmlReader) -> str:
-        variants = [each for each in node.children if isinstance(each, Element) and each.name == "tuv"]
-        own = (node.attributes.get("srclang") or its_source).lower()
-        of_language = {each.attributes.get("lang", ""): each for each in reversed(variants)}
-        tag = tag_of_language(own, of_language)
-        variant = next(iter(variants), None) if own in ("", "*all*") else of_language[tag] if tag else None
-        is_translated = tag_of_language(language, of_language) is not None
-        segments = [each for each in variant.children if isinstance(each, Element)] if variant else []
-        segment = next((each for each in segments if each.name == "seg"), None)
-        unit = None if segment is None or is_translated else _unit(segment, reader, _SEGMENT)
+        variants = elements(node, "tuv")
+        of_language = {variant.attributes.get("lang", ""): variant for variant in reversed(variants)}
+        if tag_of_language(language, of_language) is not None:
+            return node.verbatim
+        named = (node.attributes.get("srclang") or its_source).lower()
+        if named not in ("", "*all*"):
+            tag = tag_of_language(named, of_language)
+            variants = [of_language[tag]] if tag is not None else []
+        segments = [segment for variant in variants[:1] for segment in elements(variant, "seg")]
+        unit = _unit(segments[0], reader, _SEGMENT) if segments else None
         if unit is None:
-            return verbatim(node)
-        parts = [verbatim(each) for each in node.children]
+            return node.verbatim
+        parts = [child.verbatim for child in node.children]
         gap = parts[0] if parts[0].isspace() else ""
         new = f'<tuv xml:lang="{as_attribute(language)}"><seg>{reader.units.refer(unit)}</seg></tuv>'
         parts.insert(len(parts) - parts[-1].isspace(), gap + new)
-        return node.opening + "".join(parts) + node.closing
+        return node.holding(*parts)
 
-    return XmlReader(XmlRules(prefixes={}, units={"tu": entry}, may_declare=True)).read(text)
+    return XmlRules(prefixes={}, units={"tu": entry}, may_declare=True).read(text)

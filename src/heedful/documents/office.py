@@ -16,7 +16,6 @@ from heedful.documents.formats import primary_language
 from heedful.documents.sheets import cached_strings, calculation, formula_cell, header, validation
 from heedful.documents.template import WHITE_SPACE, Unit
 from heedful.documents.xml_text import (
-    Chars,
     Element,
     XmlReader,
     XmlRules,
@@ -24,8 +23,6 @@ from heedful.documents.xml_text import (
     elements,
     ends_of_pairs,
     plain_content,
-    plain_text,
-    verbatim,
     with_value,
 )
 from heedful.spans.spanned_text import (
@@ -42,29 +39,19 @@ from heedful.spans.spanned_text import Element as SpannedElement
 
 _WORD, _DRAWING, _SHEET = "w", "a", "x"
 _OOXML, _STRICT = "http://schemas.openxmlformats.org", "http://purl.oclc.org/ooxml"
+_NAMES = {  # without /2006 in the strict form of the standard
+    _WORD: "wordprocessingml/2006/main",
+    _DRAWING: "drawingml/2006/main",
+    "wp": "drawingml/2006/wordprocessingDrawing",
+    "xdr": "drawingml/2006/spreadsheetDrawing",
+    "pic": "drawingml/2006/picture",
+    "p": "presentationml/2006/main",
+    _SHEET: "spreadsheetml/2006/main",
+    "c": "drawingml/2006/chart",
+}
 _PREFIXES = {
-    **{
-        f"{start}/{name}": prefix
-        for prefix, name in {
-            _WORD: "wordprocessingml/2006/main",
-            _DRAWING: "drawingml/2006/main",
-            "wp": "drawingml/2006/wordprocessingDrawing",
-            "xdr": "drawingml/2006/spreadsheetDrawing",
-            "pic": "drawingml/2006/picture",
-            "p": "presentationml/2006/main",
-            _SHEET: "spreadsheetml/2006/main",
-            "c": "drawingml/2006/chart",
-        }.items()
-        for start in (_OOXML, _STRICT)
-    },
-    f"{_STRICT}/wordprocessingml/main": _WORD,
-    f"{_STRICT}/drawingml/main": _DRAWING,
-    f"{_STRICT}/drawingml/wordprocessingDrawing": "wp",
-    f"{_STRICT}/drawingml/spreadsheetDrawing": "xdr",
-    f"{_STRICT}/drawingml/picture": "pic",
-    f"{_STRICT}/presentationml/main": "p",
-    f"{_STRICT}/spreadsheetml/main": _SHEET,
-    f"{_STRICT}/drawingml/chart": "c",
+    **{f"{_OOXML}/{name}": prefix for prefix, name in _NAMES.items()},
+    **{f"{_STRICT}/{name.replace('/2006', '')}": prefix for prefix, name in _NAMES.items()},
     f"{_OOXML}/package/2006/metadata/core-properties": "cp",
     "http://purl.org/dc/elements/1.1/": "dc",
     "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments": "tc",
@@ -84,6 +71,10 @@ _NO_WIDTH = frozenset({
     "w:footnoteReference", "w:endnoteReference", "w:footnoteRef", "w:endnoteRef", "w:softHyphen",
     "w:del", "w:moveFrom",
 })  # fmt: skip
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(_NO_WIDTH, "point"),
+    **dict.fromkeys((*_BREAKS, "w:fldChar"), "break"),
+}
 # Fields with results that a program computes.
 _COMPUTED = re.compile(
     r"\s*(?:PAGE|NUMPAGES|SECTIONPAGES|SECTION|PAGEREF|SEQ|DATE|TIME|CREATEDATE|SAVEDATE|PRINTDATE|EDITTIME|NUMWORDS"
@@ -143,47 +134,54 @@ class _Paragraph:
             node: the paragraph.
             drop_cap: the paragraph before it, with the first letter of this one.
         """
-        raw = self._reader.raw
-        children = [each for each in node.children if isinstance(each, Element) and each.name not in _DROPPED]
-        items = list(self._items([each for each in children if each.name not in _FIRST | _LAST]))
+        children = [child for child in elements(node) if child.name not in _DROPPED]
+        items = list(self._items(child for child in children if child.name not in _FIRST | _LAST))
         if not any(has_letters(text) for _, text in self._texts(items, deep=True)):
             return drop_cap + self._reader.opening(node) + self._reader.content(node) + node.closing
-        before = self._reader.opening(node) + "".join(raw(each) for each in children if each.name in _FIRST)
-        behind = "".join(raw(each) for each in children if each.name in _LAST) + node.closing
+        before = self._reader.opening(node) + "".join(map(self._reader.raw, elements(node, *_FIRST)))
+        behind = "".join(map(self._reader.raw, elements(node, *_LAST))) + node.closing
         self._base = self._main_key(items)
         self._add(items)
         base = self._format_of_key[self._base]
         runs = partial(_written, base=base, prefix=self._prefix, kind=self._kind)
         source = self._builder.source()
         if drop_cap:
-            unit = Unit(source, partial(_with_drop_cap, drop_cap, before, runs))
-            return self._reader.units.refer(unit) + behind
+            before, runs = "", partial(_with_drop_cap, drop_cap, before, runs)
         return before + self._reader.units.refer(Unit(source, runs)) + behind
 
     def _items(self, nodes: Iterable[Element]) -> Iterator[_Item]:
         """Yield the items of a paragraph, or of an element in it: the children of its runs, one by one."""
-        text_name, properties_name = f"{self._kind}:t", f"{self._kind}:rPr"
         for node in nodes:
-            inside, run, key = [node], None, ""
             if node.name == f"{self._kind}:r":
-                inside = elements(node)
-                properties = "".join(map(self._reader.raw, (e for e in inside if e.name == properties_name)))
-                key = _UNSEEN.sub("", properties)
-                key = "" if _NO_PROPERTIES.fullmatch(key) else key
-                run = _Format(node.opening + properties, node.closing)
-                self._format_of_key.setdefault(key, run)
-            elif node.name == text_name:  # of a cell without runs
+                yield from self._run_items(node)
+            elif node.name == f"{self._kind}:t":  # of a cell without runs
                 run = self._format_of_key.setdefault("", _Format("", ""))
-            for each in inside:
-                if each.name == "w:ruby" and run is not None:  # without how it is pronounced
-                    bases = (base for base in elements(each) if base.name == "w:rubyBase")
-                    yield from self._items(chain.from_iterable(map(elements, bases)))
-                elif each.name == text_name and run is not None:
-                    text = plain_text(each)
-                    yield _Item(each, run, key, text if self._kind == _SHEET else WHITE_SPACE.sub(" ", text))
-                elif each.name not in _DROPPED and each.name != properties_name:
-                    is_hyphen = each.name == "w:noBreakHyphen" and run is not None
-                    yield _Item(each, run, key, "\u2011" if is_hyphen else None)
+                yield _Item(node, run, "", self._text(node))
+            elif node.name not in _DROPPED:
+                yield _Item(node)
+
+    def _run_items(self, node: Element) -> Iterator[_Item]:
+        """Yield the children of a run, but for its properties."""
+        properties = "".join(map(self._reader.raw, elements(node, f"{self._kind}:rPr")))
+        key = _UNSEEN.sub("", properties)
+        if _NO_PROPERTIES.fullmatch(key):
+            key = ""
+        run = _Format(node.opening + properties, node.closing)
+        self._format_of_key.setdefault(key, run)
+        for child in elements(node):
+            if child.name == "w:ruby":  # without how it is pronounced
+                bases = elements(child, "w:rubyBase")
+                yield from self._items(chain.from_iterable(map(elements, bases)))
+            elif child.name not in (f"{self._kind}:rPr", *_DROPPED):
+                yield _Item(child, run, key, self._text(child))
+
+    def _text(self, node: Element) -> str | None:
+        """Return the text of a child of a run; None: it is something else."""
+        if node.name == "w:noBreakHyphen":
+            return "\u2011"
+        if node.name != f"{self._kind}:t":
+            return None
+        return node.text if self._kind == _SHEET else WHITE_SPACE.sub(" ", node.text)
 
     def _texts(self, items: Sequence[_Item], *, deep: bool) -> Iterator[tuple[_Item, str]]:
         for item in items:
@@ -202,28 +200,26 @@ class _Paragraph:
     def _add(self, items: Sequence[_Item]) -> None:
         """Add items, and close the format that they leave open."""
         at = 0
-        is_deep = self._depth >= _MAX_PAIRS
-        ends, fields = (
-            ({}, {}) if is_deep else (ends_of_pairs([each.node for each in items], _PAIRS), _fields(items))
-        )
+        ends: dict[int, int] = {}
+        fields: dict[int, tuple[int | None, int]] = {}
+        if self._depth < _MAX_PAIRS:
+            ends, fields = ends_of_pairs([item.node for item in items], _PAIRS), _fields(items)
         while at < len(items):
-            item, end = items[at], ends.get(at)
-            name = item.node.name
+            item, end = items[at], ends.get(at, at)
             if item.text is not None:
                 self._add_text(item, item.text)
             elif at in fields:
                 separate, end = fields[at]
                 self._add_field(items[at : end + 1], None if separate is None else separate - at)
-            elif end is not None:
+            elif end > at:
                 self._add_around(self._raw(item), items[at + 1 : end], self._raw(items[end]))
             elif item.format is None and _is_around(item.node):
                 opening, closing = self._outside(item.node)
                 self._add_around(opening, list(self._items(_inside(item.node))), closing)
             else:
-                is_break = name in _BREAKS or name == "w:fldChar"
-                kind: Kind = "break" if is_break else "point" if name in _NO_WIDTH else "object"
+                kind = _KINDS.get(item.node.name, "object")
                 self._builder.point(self._reader.raw(item.node), kind, format=item.format)
-            at = at + 1 if end is None else end + 1
+            at = end + 1
         self._close_format()
 
     def _add_text(self, item: _Item, text: str) -> None:
@@ -237,10 +233,10 @@ class _Paragraph:
             self._builder.open(kind="low" if is_low else "element", format=self._format_of_key[item.key])
             self._key = item.key
         at = 0
-        for each in () if self._kind == _WORD else _ESCAPED.finditer(text):
-            self._builder.text(text[at : each.start()])
-            self._builder.point(each.group(), "break", format=item.format)
-            at = each.end()
+        for escape in () if self._kind == _WORD else _ESCAPED.finditer(text):
+            self._builder.text(text[at : escape.start()])
+            self._builder.point(escape.group(), "break", format=item.format)
+            at = escape.end()
         self._builder.text(text[at:])
 
     def _close_format(self) -> None:
@@ -260,7 +256,7 @@ class _Paragraph:
 
     def _add_field(self, items: Sequence[_Item], separate: int | None) -> None:
         """Add a field with its result, which is after an item that separates it from the instruction."""
-        codes = (plain_text(each.node) for each in items[:separate] if each.node.name == "w:instrText")
+        codes = (item.node.text for item in items[:separate] if item.node.name == "w:instrText")
         if separate is None or _COMPUTED.match("".join(codes)):
             self._builder.point("".join(map(self._raw, items)), "object")
         else:
@@ -268,14 +264,14 @@ class _Paragraph:
             self._add_around(before, items[separate + 1 : -1], self._raw(items[-1]))
 
     def _outside(self, node: Element) -> tuple[str, str]:
-        content = _content(node)
-        if content is node:
+        if node.name != "w:sdt":
             return self._reader.opening(node), node.closing
-        before = [self._reader.raw(each) for each in node.children if each is not content]
-        return (
-            node.opening + "".join(before) + (content.opening if content else ""),
-            (content.closing if content else "") + node.closing,
-        )
+        before = "".join(self._reader.raw(child) for child in node.children if child.name != _CONTENT)
+        contents = elements(node, _CONTENT)
+        opening = "".join(content.opening for content in contents)
+        return node.opening + before + opening, "".join(
+            content.closing for content in contents
+        ) + node.closing
 
     def _raw(self, item: _Item) -> str:
         raw = self._reader.raw(item.node)
@@ -321,10 +317,12 @@ def _written(translation: SpannedText, base: _Format, prefix: str, kind: str) ->
             texts.append(raw)
         elif what == "point":
             go_on(own, raw)
-        else:
-            if isinstance(span, SpannedElement) and (span.opening or span.closing):
-                go_on(None, raw)
-            formats = [*formats, own or formats[-1]] if what == "open" else formats[:-1]
+        elif isinstance(span, SpannedElement) and (span.opening or span.closing):
+            go_on(None, raw)
+        if what == "open":
+            formats.append(own or formats[-1])
+        elif what == "close":
+            formats.pop()
     go_on(None)
     return "".join(parts_of_runs)
 
@@ -339,7 +337,7 @@ def _with_drop_cap(
         end = 0
     letter = as_text(translation.text[:end])
     rest = SpannedText(translation.text[end:], moved(translation.spans, lambda at: max(0, at - end)))
-    initial = _ONLY_TEXT.sub(lambda each: each[1] + letter + each[3], drop_cap, count=1)
+    initial = _ONLY_TEXT.sub(lambda text: text[1] + letter + text[3], drop_cap, count=1)
     return initial + before + runs(rest)
 
 
@@ -347,8 +345,12 @@ def _fields(items: Sequence[_Item]) -> dict[int, tuple[int | None, int]]:
     """Return, for each field by the index of its begin, where its result begins and where the field ends."""
     fields: dict[int, tuple[int | None, int]] = {}
     begun: list[tuple[int, int | None]] = []
-    for at, item in enumerate(items):
-        kind = item.node.attributes.get("fldCharType") if item.node.name == "w:fldChar" else None
+    kinds = [
+        (at, item.node.attributes.get("fldCharType"))
+        for at, item in enumerate(items)
+        if item.node.name == "w:fldChar"
+    ]
+    for at, kind in kinds:
         if kind == "begin":
             begun.append((at, None))
         elif kind == "separate" and begun:
@@ -365,15 +367,13 @@ def _is_around(node: Element) -> bool:
     return node.name in _AROUND
 
 
-def _content(node: Element) -> Element | None:
-    """Return the element inside which an element has its content."""
-    contents = (each for each in elements(node) if each.name == "w:sdtContent")
-    return next(contents, None) if node.name == "w:sdt" else node
+_CONTENT = "w:sdtContent"
 
 
 def _inside(node: Element) -> list[Element]:
-    content = _content(node)
-    return elements(content) if content else []
+    """Return the elements that an element around runs has as its content."""
+    around = elements(node, _CONTENT) if node.name == "w:sdt" else [node]
+    return list(chain.from_iterable(map(elements, around)))
 
 
 # The letter of a drop cap, with quotes before it; and the text of a paragraph.
@@ -383,9 +383,8 @@ _MAX_DROP_CAP = 3
 
 
 def _is_drop_cap(node: Element) -> bool:
-    properties = (each for each in elements(node) if each.name == "w:pPr")
-    frames = (each for own in properties for each in elements(own) if each.name == "w:framePr")
-    return any(each.attributes.get("dropCap", "none") != "none" for each in frames)
+    frames = chain.from_iterable(elements(properties, "w:framePr") for properties in elements(node, "w:pPr"))
+    return any(frame.attributes.get("dropCap", "none") != "none" for frame in frames)
 
 
 def _paragraph(node: Element, reader: XmlReader) -> str:
@@ -401,8 +400,8 @@ def _paragraphs() -> Callable[[Element, XmlReader], str]:
         before, drop_cap = drop_cap, ""
         if before and reader.take_before(before):
             return _Paragraph(node, reader, initial).reference(node, before)
-        if _is_drop_cap(node) and len(_ONLY_TEXT.findall(raw := verbatim(node))) == 1:
-            initial = plain_text(node).strip()
+        if _is_drop_cap(node) and len(_ONLY_TEXT.findall(raw := node.verbatim)) == 1:
+            initial = node.text.strip()
             if 0 < len(initial) <= _MAX_DROP_CAP:
                 drop_cap = raw
                 return raw
@@ -420,16 +419,10 @@ def _control(node: Element, reader: XmlReader) -> str:
     Word writes what it is bound to over its text: a property of the document is translated with it, from all
     else it is freed.
     """
-    own = elements(node)
-    is_text = not any(each.name in _NO_TEXT for each in own)
-
-    def is_bound(each: Element | Chars) -> bool:
-        if isinstance(each, Chars) or each.name != "w:dataBinding":
-            return False
-        return "coreProperties" not in each.attributes.get("xpath", "")
-
-    parts = ("" if is_text and is_bound(each) else reader.raw(each) for each in node.children)
-    return node.opening + "".join(parts) + node.closing
+    bindings = [] if elements(node, *_NO_TEXT) else elements(node, "w:dataBinding")
+    freed = [binding for binding in bindings if "coreProperties" not in binding.attributes.get("xpath", "")]
+    parts = (reader.raw(child) for child in node.children if child not in freed)
+    return node.holding(*parts)
 
 
 _SHAPE = ("descr", "title")
@@ -448,7 +441,7 @@ def rules(
     """
 
     def cell(node: Element, reader: XmlReader) -> str:
-        return verbatim(node) if names and plain_text(node) in names else _paragraph(node, reader)
+        return node.verbatim if names and node.text in names else _paragraph(node, reader)
 
     named = language if language is not None and _LANGUAGE_TAG.fullmatch(language) else None
 

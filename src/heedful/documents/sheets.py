@@ -6,15 +6,12 @@ from functools import partial
 
 from heedful.documents.template import Unit
 from heedful.documents.xml_text import (
-    Chars,
     Element,
     XmlReader,
     as_attribute,
     as_text,
     elements,
     plain_content,
-    plain_text,
-    verbatim,
     with_value,
 )
 from heedful.spans.spanned_text import Builder, Kind, SpannedText, has_letters, markup
@@ -40,13 +37,11 @@ def validation(node: Element, reader: XmlReader) -> str:
     opening = node.opening
     for name in _MAX_MESSAGE:
         opening = with_value(opening, name, partial(message, name=name))
-    is_list = node.attributes.get("type") == "list"
-    parts = (
-        _list(each, reader)
-        if is_list and isinstance(each, Element) and each.name == "x:formula1"
-        else reader.raw(each)
-        for each in node.children
-    )
+    lists = elements(node, "x:formula1") if node.attributes.get("type") == "list" else []
+    parts = [
+        _list(child, reader) if isinstance(child, Element) and child in lists else reader.raw(child)
+        for child in node.children
+    ]
     return opening + "".join(parts) + node.closing
 
 
@@ -55,9 +50,9 @@ _MAX_LIST = 255
 
 def _list(node: Element, reader: XmlReader) -> str:
     """Return a list of values with the reference to their unit: cells with one of them are translated."""
-    text = plain_text(node)
+    text = node.text
     if not (text.startswith('"') and text.endswith('"') and has_letters(text)):
-        return verbatim(node)
+        return node.verbatim
     builder = Builder()
     for number, value in enumerate(text[1:-1].replace('""', '"').split(",")):
         if number:
@@ -67,25 +62,23 @@ def _list(node: Element, reader: XmlReader) -> str:
     def write(translation: SpannedText) -> str:
         values = markup(translation, lambda value: as_text(value.replace(",", "\u201a").replace('"', '""')))
         is_short = _fits(html.unescape(values), _MAX_LIST)
-        return f'"{values}"' if is_short else "".join(map(verbatim, node.children))
+        return f'"{values}"' if is_short else node.inner
 
-    return node.opening + reader.units.refer(Unit(builder.source(), write)) + node.closing
+    return node.holding(reader.units.refer(Unit(builder.source(), write)))
 
 
 def formula_cell(node: Element, reader: XmlReader) -> str:
     """Return a cell, without a text that is the result of a formula: programs compute it anew."""
-    children = elements(node)
-    is_formula = any(each.name == "x:f" for each in children) and node.attributes.get("t") == "str"
-    if not is_formula or not any(each.name == "x:v" and has_letters(plain_text(each)) for each in children):
-        return node.opening + reader.content(node) + node.closing
-    kept = (each for each in node.children if not (isinstance(each, Element) and each.name == "x:v"))
-    return node.opening + "".join(map(verbatim, kept)) + node.closing
+    is_formula = node.attributes.get("t") == "str" and elements(node, "x:f")
+    if not is_formula or not any(has_letters(value.text) for value in elements(node, "x:v")):
+        return node.holding(reader.content(node))
+    return node.holding(*(child.verbatim for child in node.children if child.name != "x:v"))
 
 
 def calculation(node: Element, _: XmlReader) -> str:
     """Return the settings of calculation, by which results are computed when the workbook is opened."""
     if node.attributes.get("fullCalcOnLoad") in ("1", "true"):
-        return verbatim(node)
+        return node.verbatim
     opening = re.sub(r"\sfullCalcOnLoad=(?:\"[^\"]*\"|'[^']*')", "", node.opening)
     end = "/>" if opening.endswith("/>") else ">"
     return opening.removesuffix(end) + ' fullCalcOnLoad="1"' + end + node.closing
@@ -93,15 +86,13 @@ def calculation(node: Element, _: XmlReader) -> str:
 
 def cached_strings(node: Element, reader: XmlReader) -> str:
     """Return the labels that a chart has copied from cells, with references to their units."""
+    if node.name == "c:v":
+        return plain_content(node, reader)
     inside = (
-        each.raw
-        if isinstance(each, Chars)
-        else plain_content(each, reader)
-        if each.name == "c:v"
-        else cached_strings(each, reader)
-        for each in node.children
+        cached_strings(child, reader) if isinstance(child, Element) else child.verbatim
+        for child in node.children
     )
-    return node.opening + "".join(inside) + node.closing
+    return node.holding(*inside)
 
 
 # Codes in headers and footers of sheets: of their three sections, of formats, and of numbers.
@@ -110,22 +101,24 @@ _HEADER_CODE = re.compile(
 )
 
 
+_KIND_OF_CODE: dict[str | None, Kind] = {"section": "break", "style": "point", None: "object"}
+
+
 def header(node: Element, reader: XmlReader) -> str:
     """Return a header or footer with the reference to its unit; it stays if its translation is too long."""
-    text = "".join(each.text for each in node.children if isinstance(each, Chars))
+    text = node.text
     if not has_letters(_HEADER_CODE.sub("", text)):
-        return verbatim(node)
+        return node.verbatim
     builder = Builder()
     at = 0
-    for match in _HEADER_CODE.finditer(text):
-        builder.text(text[at : match.start()].replace("&&", "&"))
-        at = match.end()
-        kind: Kind = "break" if match["section"] else "point" if match["style"] else "object"
-        builder.point(as_text(match.group()), kind)
+    for code in _HEADER_CODE.finditer(text):
+        builder.text(text[at : code.start()].replace("&&", "&"))
+        at = code.end()
+        builder.point(as_text(code.group()), _KIND_OF_CODE[code.lastgroup])
     builder.text(text[at:].replace("&&", "&"))
 
     def write(translation: SpannedText) -> str:
         new = markup(translation, lambda part: as_text(part.replace("&", "&&")))
-        return new if _fits(html.unescape(new), _MAX_HEADER) else "".join(map(verbatim, node.children))
+        return new if _fits(html.unescape(new), _MAX_HEADER) else node.inner
 
-    return node.opening + reader.units.refer(Unit(builder.source(), write)) + node.closing
+    return node.holding(reader.units.refer(Unit(builder.source(), write)))

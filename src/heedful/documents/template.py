@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
+from heedful.documents.formats import Syntax
 from heedful.documents.tokens import Token, plain_text, spanned
 from heedful.spans.placeholders import find
 from heedful.spans.reading import WATCH
@@ -55,6 +56,9 @@ class Unit:
         return self.write(markup(translation) if isinstance(self.text, str) else translation)  # type: ignore[arg-type]
 
 
+Replacement = tuple[int, int, str]  # where a part of a text begins and ends, and what stands there
+
+
 class Template:
     """A text with references to its units; the written form of a unit may have references to others.
 
@@ -95,6 +99,15 @@ class Template:
         self.text = text.getvalue()
         return self
 
+    def replaced(self, text: str, replacements: Iterable[Replacement]) -> "Template":
+        """Return the template with a text, in which other parts stand in place of some, in their order."""
+        parts: list[str] = []
+        at = 0
+        for start, end, new in replacements:
+            parts += [text[at:start], new]
+            at = end
+        return self.filled([*parts, text[at:]])
+
     def joined(self, written: Sequence[str]) -> str:
         """Return the text with what is written for each unit."""
 
@@ -102,6 +115,10 @@ class Template:
             return _REFERENCE.sub(write, written[int(reference[1])])
 
         return _REFERENCE.sub(write, self.text)
+
+
+# How a part of a package is read: the function of its text, and how it names its encoding.
+PartReader = tuple[Callable[[str], Template], Syntax | None]
 
 
 def lined_unit(
@@ -130,21 +147,18 @@ def lined_unit(
     def add_text(builder: Builder, token: Token) -> None:
         nonlocal length
         text, at = text_of(token), 0
-        if blanks is not None and blanks.search(text):
-            for start, end in [*find(text), (len(text), len(text))]:
-                for blank in blanks.finditer(text, at, start):
-                    builder.text(text[at : blank.start()])
-                    if blank["line_end"]:
-                        line_ends.append((builder.length, blank.group()))
-                    if not (
-                        blank["line_end"] and WITHIN_CJK.match(builder.last[-1:] + text[blank.end() :][:1])
-                    ):
-                        builder.text(" ")
-                    at = blank.end()
-                builder.text(text[at:end])
-                at = end
-        else:
-            builder.text(text)
+        found = find(text) if blanks is not None and blanks.search(text) else []
+        for start, end in [*found, (len(text), len(text))]:
+            for blank in blanks.finditer(text, at, start) if blanks is not None else ():
+                builder.text(text[at : blank.start()])
+                around = builder.last[-1:] + text[blank.end() :][:1]
+                if blank["line_end"]:
+                    line_ends.append((builder.length, blank.group()))
+                if not blank["line_end"] or not WITHIN_CJK.match(around):
+                    builder.text(" ")
+                at = blank.end()
+            builder.text(text[at:end])
+            at = end
         length = builder.length
 
     source = spanned(run, add_text)

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import groupby, islice, pairwise
+from itertools import chain, groupby, islice, pairwise
+from operator import attrgetter
 
-from heedful.documents.formats import primary_language
+from heedful.documents.formats import Reading, primary_language
 from heedful.documents.markup import without_ruby
-from heedful.documents.template import Template, Unit, lined_unit
-from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens
+from heedful.documents.template import Replacement, Template, Unit, lined_unit
+from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens, tokens_of
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
 from heedful.spans.placeholders import find
@@ -30,16 +31,16 @@ _COLUMNS = range(50, 101)  # at which people and programs wrap text
 _END_OF_SENTENCE = re.compile(r"[.!?:;\u2026\u3002][)\]}\"'\u201d\u00bb]*\Z")
 
 
-def read_lines(text: str) -> Template:
+def read_lines(text: str, reading: Reading) -> Template:
     """Read plain text: each line is a unit, and so are the lines of a paragraph that is wrapped at a column.
 
     In such a file the first word of a line would not have fitted into the line before.
     """
     units = Template()
-    width = max((len(each.group().rstrip()) for each in _LINE_OR_BLANKS.finditer(text)), default=0)
-    lines = (each.group() for each in _LINE_OR_BLANKS.finditer(text))
+    width = max((len(line.group().rstrip()) for line in _LINE_OR_BLANKS.finditer(text)), default=0)
+    lines = (line.group() for line in _LINE_OR_BLANKS.finditer(text))  # no list of all
     if width not in _COLUMNS:
-        return units.filled(units.plain(each, each, str) for each in lines)
+        return units.filled(units.plain(line, line, str) for line in lines)
     parts: list[str] = []
     paragraph: list[str] = []
     for line in lines:
@@ -53,8 +54,9 @@ def read_lines(text: str) -> Template:
 def _goes_on(line: str, following: str, width: int) -> bool:
     """Return whether a line of a text that is wrapped at a width goes on in the next."""
     first, _, _ = following.strip().partition(" ")
-    is_full = bool(line.strip()) and bool(first) and len(line.rstrip()) + 1 + len(first) > width
-    return is_full and _indent(line) == _indent(following)
+    if not line.strip() or not first or _indent(line) != _indent(following):
+        return False
+    return len(line.rstrip()) + 1 + len(first) > width
 
 
 def _indent(line: str) -> str:
@@ -68,7 +70,7 @@ def _wrapped(lines: Sequence[str], units: Template) -> str:
         for before, after in pairwise(lines)
     )
     if not is_paragraph:
-        return "".join(units.plain(each, each, str) for each in lines)
+        return "".join(units.plain(line, line, str) for line in lines)
     indent = _indent(lines[0])
     raw = "".join(lines)[len(indent) :]
     behind = raw[len(raw.rstrip()) :]
@@ -85,22 +87,20 @@ _LINE_MAY_END = re.compile(rf" |(?<=[{CJK}、。，！？…])(?=[{CJK}])")
 _TIMES = re.compile(r"\d\s*+-->\s*+\d")
 
 
-def read_subtitles(text: str, *, escaped: bool = False) -> Template:
+def read_subtitles(text: str, reading: Reading) -> Template:
     r"""Read subtitles (SubRip, WebVTT): each cue is a unit, with as many lines as before.
 
-    >>> template = read_subtitles("1\n00:00:01,000 --> 00:00:02,000\nA cat\nsleeps.\n")
-    >>> template.units[0].source.text
-    'A cat sleeps.'
+    Characters of WebVTT may be written as entities.
 
-    Args:
-        text: the contents of the file.
-        escaped: whether characters are written as entities, as in WebVTT.
+    >>> text = "1\n00:00:01,000 --> 00:00:02,000\nA cat\nsleeps.\n"
+    >>> read_subtitles(text, Reading(ending=".srt")).units[0].source.text
+    'A cat sleeps.'
 
     Raises:
         InputError: there is no cue.
     """
     units = Template()
-    return units.filled(_subtitles(text, units, escaped=escaped))
+    return units.filled(_subtitles(text, units, escaped=reading.ending == ".vtt"))
 
 
 def _subtitles(text: str, units: Template, *, escaped: bool) -> Iterator[str]:
@@ -130,20 +130,15 @@ def _cue(cue: str, units: Template, *, escaped: bool) -> str:
         return cue
     dashes = list(counted(_DASH.finditer(cue)))
     is_dialogue = len(dashes) > 1  # where each line is of a speaker
-    marks = [(each.span("dash"), Kind.POINT, "") for each in dashes if is_dialogue or each.start() == 0]
+    marks = [(dash.span("dash"), Kind.POINT, "") for dash in dashes if is_dialogue or dash.start() == 0]
     for tag in counted(_CUE_TAG.finditer(cue)):
-        kind = Kind.POINT if not tag["name"] else Kind.CLOSE if tag["close"] else Kind.OPEN
+        kind = Kind.of_tag(single=not tag["name"], close=tag["close"])
         marks.append((tag.span(), kind, tag["name"] or ""))
-    tokens: list[Token] = []
-    at = 0
-    for (start, end), kind, name in sorted(marks, key=lambda mark: mark[0]):
-        tokens += [Token(Kind.TEXT, cue[at:start]), Token(kind, cue[start:end], name)]
-        at = end
-    tokens = without_ruby([*tokens, Token(Kind.TEXT, cue[at:])])
+    tokens = without_ruby(tokens_of(cue, sorted(marks, key=lambda mark: mark[0])))
     unit = lined_unit(
         tokens,
         None if is_dialogue else _END_OF_LINE,
-        text_of=(lambda each: each.text) if escaped else (lambda each: each.raw),
+        text_of=attrgetter("text" if escaped else "raw"),
         written=entity_writer(tokens, _vtt_tokens) if escaped else markup,
         places=_LINE_MAY_END,
     )
@@ -155,15 +150,13 @@ _VTT_MARKUP = re.compile("<[^<>]*+>|-->")  # no text of a cue may have an arrow
 
 def _vtt_tokens(cue: str) -> list[Token]:
     """Return the text and the markup of a written cue of WebVTT."""
-    tokens: list[Token] = []
-    at = 0
-    for found in _VTT_MARKUP.finditer(cue):
-        tokens += [Token(Kind.TEXT, cue[at : found.start()]), Token(Kind.POINT, found.group())]
-        at = found.end()
-    return [*tokens, Token(Kind.TEXT, cue[at:])]
+    return tokens_of(cue, [(found.span(), Kind.POINT, "") for found in _VTT_MARKUP.finditer(cue)])
 
 
-def read_json(text: str) -> Template:
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?')
+
+
+def read_json(text: str, reading: Reading) -> Template:
     r"""Read strings of a program in JSON: each string is a unit; names of members stay as they are.
 
     Raises:
@@ -173,25 +166,21 @@ def read_json(text: str) -> Template:
         parse_json(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON: {error}") from None
-    units, parts = Template(), []
+    units = Template()
     escape = partial(json.dumps, ensure_ascii=text.isascii() and "\\u" in text)
-    at = 0
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?', text):
-        parts.append(text[at : match.start()])
-        at = match.end()
+
+    def string(match: re.Match[str]) -> str:
         raw = match.group()
-        if match["colon"] is None:
-            value = json.loads(raw, strict=False)
-            raw = units.plain(value, raw, escape)
-        parts.append(raw)
-    return units.filled([*parts, text[at:]])
+        return raw if match["colon"] else units.plain(json.loads(raw, strict=False), raw, escape)
+
+    return units.filled([_JSON_STRING.sub(string, text)])
 
 
 _DELIMITERS = ",;\t|"
 _HEAD = 65_536  # characters, and of them the first lines, that tell the delimiter of a table
 _NUM_FIRST = 20
 _MOST_SHOWN = 50  # columns in a message, and characters of the name of each
-COLUMN_OPTION = "--column"
+_DELIMITER_OF = {".tsv": "\t"}
 
 
 def parse_columns(values: Iterable[str]) -> list[str]:
@@ -200,77 +189,67 @@ def parse_columns(values: Iterable[str]) -> list[str]:
     >>> parse_columns(["title, 3", '"size, weight"'])
     ['title', '3', 'size, weight']
     """
-    rows = (
-        row for each in values for row in csv.reader(io.StringIO(each, newline=""), skipinitialspace=True)
-    )
-    return [name for row in rows for each in row if (name := each.strip())]
+    readers = (csv.reader(io.StringIO(value, newline=""), skipinitialspace=True) for value in values)
+    cells = chain.from_iterable(chain.from_iterable(readers))
+    return list(filter(None, map(str.strip, cells)))
 
 
-def check_columns(
-    text: str, columns: Sequence[str], *, delimiter: str | None = None, option: str = COLUMN_OPTION
-) -> tuple[str, frozenset[int]]:
+def check_columns(text: str, reading: Reading) -> tuple[str, frozenset[int]]:
     """Return the delimiter of a table, and the numbers, from 0, of some columns.
 
     Args:
         text: the contents of the file; its first lines are enough.
-        columns: names, or numbers from 1.
-        delimiter: between columns; None: the likeliest.
-        option: the name of the option with the columns, for error messages.
+        reading: has the columns, as names or numbers from 1.
 
     Raises:
         InputError: no columns, one that the table does not have, or a name of several.
     """
-    text = text[_named_delimiter(text)[1] :]
-    delimiter = delimiter or _delimiter(text, columns)
-    names = [each.strip() for each in next(_records(text, delimiter), [])]
+    columns, option = reading.columns, reading.option
+    named, start = _named_delimiter(text)
+    text = text[start:]
+    delimiter = _DELIMITER_OF.get(reading.ending) or named or _delimiter(text, columns)
+    names = [name.strip() for name in next(_records(text, delimiter), [])]
     if not names:
         return delimiter, frozenset()
-    shown = [each[:_MOST_SHOWN] or "(no name)" for each in names[:_MOST_SHOWN]]
+    shown = [name[:_MOST_SHOWN] or "(no name)" for name in names[:_MOST_SHOWN]]
     others = f" and {len(names) - len(shown):,} more" if len(names) > len(shown) else ""
     have = f"the table has {', '.join(shown)}{others}"
     if not columns:
         raise InputError(f"which columns hold text? name them in {option}, separated by commas; {have}")
-    numbers = [str(number) for number in range(1, len(names) + 1)]
-    if unknown := [each for each in columns if each not in names and each not in numbers]:
-        raise InputError(f"no column {unknown[0][:_MOST_SHOWN]!r}; {have}; see {option}")
-    if several := [each for each in columns if names.count(each) > 1]:
-        positions = ", ".join(
-            number for number, name in zip(numbers, names, strict=True) if name == several[0]
-        )
-        raise InputError(
-            f"{several[0][:_MOST_SHOWN]!r} is the name of columns {positions}; choose by number in {option}"
-        )
-    return delimiter, frozenset(
-        names.index(each) if each in names else numbers.index(each) for each in columns
-    )
+    positions = {str(number): [number] for number in range(1, len(names) + 1)}
+    positions |= {name: [] for name in names}  # a name goes before a number
+    for number, name in enumerate(names, start=1):
+        positions[name].append(number)
+    for column in columns:
+        found = positions.get(column, [])
+        if not found:
+            raise InputError(f"no column {column[:_MOST_SHOWN]!r}; {have}; see {option}")
+        if len(found) > 1:
+            raise InputError(
+                f"{column[:_MOST_SHOWN]!r} is the name of columns {', '.join(map(str, found))}; "
+                f"choose by number in {option}"
+            )
+    return delimiter, frozenset(positions[column][0] - 1 for column in columns)
 
 
-def read_table(
-    text: str, *, columns: Sequence[str] = (), delimiter: str | None = None, option: str = COLUMN_OPTION
-) -> Template:
+def read_table(text: str, reading: Reading) -> Template:
     """Read a table of delimited columns, with a line of their names: each cell of some columns is a unit.
-
-    Args:
-        text: the contents of the file.
-        columns: names, or numbers from 1.
-        delimiter: between columns; None: the likeliest.
-        option: the name of the option with the columns, for error messages.
 
     Raises:
         InputError: no columns, or one that the table does not have; no table.
     """
-    named, at = _named_delimiter(text)
-    delimiter, numbers = check_columns(text[at:], columns, delimiter=delimiter or named, option=option)
+    delimiter, numbers = check_columns(text, reading)
+    at = _named_delimiter(text)[1]
     units = Template()
 
     def parts() -> Iterator[str]:
         yield text[:at]
         column, is_head = 0, True
         for match in _cells(text[at:], delimiter):
-            raw = match["bare"] if match["quoted"] is None else f'"{match["quoted"]}"'
+            raw = match["raw"]
             if not is_head and column in numbers:
-                raw = units.plain(_value(match), raw, _as_cell(delimiter, quoted=match["quoted"] is not None))
-            yield f"{match['before'] or ''}{raw}{match['behind'] or ''}{match['end']}"
+                raw = units.plain(_value(match), raw, _as_cell(delimiter, quoted=raw.startswith('"')))
+            yield from (match["before"], raw, match["behind"], match["end"])
             column += 1
             if match["end"] != delimiter:
                 column, is_head = 0, False
@@ -286,9 +265,9 @@ def _cells(text: str, delimiter: str) -> Iterator[re.Match[str]]:
     """
     own = re.escape(delimiter)
     cell = re.compile(
-        rf"""(?P<before> [ ]*+ (?=") )?
-            (?: "(?P<quoted> (?: [^"] | "" )* )" (?P<behind> [ ]*+ )
-            | (?P<bare> [^"\r\n{own}] [^\r\n{own}]* | ) )
+        rf"""(?P<before> [ ]*+ (?=") | )
+            (?P<raw> " (?: [^"] | "" )* " | [^"\r\n{own}] [^\r\n{own}]* | )
+            (?P<behind> (?<=") [ ]*+ | )
             (?P<end> {own} | \r\n | \r | \n | \Z )""",
         re.VERBOSE,
     )
@@ -309,7 +288,8 @@ def _named_delimiter(text: str) -> tuple[str | None, int]:
 
 
 def _value(cell: re.Match[str]) -> str:
-    return cell["bare"] if cell["quoted"] is None else cell["quoted"].replace('""', '"')
+    raw: str = cell["raw"]
+    return raw[1:-1].replace('""', '"') if raw.startswith('"') else raw
 
 
 def _records(text: str, delimiter: str) -> Iterator[list[str]]:
@@ -341,8 +321,8 @@ def _delimiter(text: str, columns: Sequence[str]) -> str:
                 first.append(values)  # those before an error stay
         if len(text) > _HEAD and len(first) > 1:
             first.pop()  # it may be cut
-        lengths = [len(each) for each in first if each != [""]] or [0]
-        names = {each.strip() for each in first[0]} if first else set()
+        lengths = [len(values) for values in first if values != [""]] or [0]
+        names = set(map(str.strip, first[0])) if first else set()
         numbers = {str(number) for number in range(1, lengths[0] + 1)}
         has_columns = bool(columns) and lengths[0] > 1 and set(columns) <= names | numbers
         return has_columns, lengths[0] > 1, len({*lengths}) == 1, lengths[0]
@@ -353,9 +333,8 @@ def _delimiter(text: str, columns: Sequence[str]) -> str:
 @cache
 def _as_cell(delimiter: str, *, quoted: bool) -> Callable[[str], str]:
     def written(text: str) -> str:
-        if not quoted and not any(each in text for each in (delimiter, '"', "\r", "\n")):
-            return text
-        return '"' + text.replace('"', '""') + '"'
+        needs_quotes = quoted or not {delimiter, '"', "\r", "\n"}.isdisjoint(text)
+        return '"' + text.replace('"', '""') + '"' if needs_quotes else text
 
     return written
 
@@ -367,6 +346,7 @@ _PO_TOKEN = re.compile(
     re.VERBOSE,
 )
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPE_OF = {ord(char): f"\\{name}" for name, char in {**_ESCAPES, "\\": "\\", '"': '"'}.items()}
 _ESCAPED = re.compile(
     r"\\(?:x(?P<hex>[0-7][0-9A-Fa-f])|(?P<octal>[01][0-7]{2}|[0-7]{1,2}(?![0-7]))|(?P<char>.))"
 )
@@ -385,41 +365,46 @@ class PoField:
     @property
     def text(self) -> str:
         """The string."""
-        return _ESCAPED.sub(_unescaped, "".join(each.group()[1:-1] for each in self.strings))
+        return _ESCAPED.sub(_unescaped, "".join(string.group()[1:-1] for string in self.strings))
 
 
-def read_po(text: str, *, language: str | None = None) -> Template:
+def read_po(text: str, reading: Reading) -> Template:
     """Read a catalogue of gettext: what has no translation yet is a unit; all else stays.
-
-    Args:
-        text: the contents of the file.
-        language: the one to translate into; None: it is not known.
 
     Raises:
         InputError: something that no catalogue has, or a catalogue for another language.
     """
-    units, parts = Template(), []
-    at, forms = 0, "n != 1"
-    singular = plural = ""
-    for each in po_fields(text):
-        if each.keyword == "msgid":
-            singular, plural = each.text, ""
-        elif each.keyword == "msgid_plural":
-            plural = each.text
-        elif each.keyword.startswith("msgstr") and not singular:  # the header
-            forms = match[1] if (match := _PLURAL_FORMS.search(each.text)) else forms
-            named = match[1] if (match := _LANGUAGE.search(each.text)) else ""
-            if language and named and primary_language(language) != named.lower():
-                raise InputError(f"its language is {named}, and the translation would be in {language}")
-        elif each.keyword.startswith("msgstr") and not each.text:
-            source = plural if plural and not _is_singular(each.keyword, forms) else singular
+    units, replaced = Template(), list[Replacement]()
+    forms, singular, plural = "n != 1", "", ""
+    for entry in po_fields(text):
+        if entry.keyword == "msgid":
+            singular, plural = entry.text, ""
+        elif entry.keyword == "msgid_plural":
+            plural = entry.text
+        elif not entry.keyword.startswith("msgstr"):
+            continue
+        elif not singular:
+            forms = _forms_of_header(entry.text, reading.language) or forms
+        elif not entry.text:
+            source = plural if plural and not _is_singular(entry.keyword, forms) else singular
             accelerator, source = _without_accelerator(source)
-            if not has_letters(source):
-                continue
-            unit = units.refer(Unit(source, _as_po(text, accelerator)))
-            parts += [text[at : each.strings[0].start()], unit]
-            at = each.strings[-1].end()
-    return units.filled([*parts, text[at:]])
+            if has_letters(source):
+                unit = units.refer(Unit(source, _as_po(text, accelerator)))
+                replaced.append((entry.strings[0].start(), entry.strings[-1].end(), unit))
+    return units.replaced(text, replaced)
+
+
+def _forms_of_header(header: str, language: str | None) -> str | None:
+    """Return the formula of plurals in the header of a catalogue, if it has one.
+
+    Raises:
+        InputError: it is a catalogue for another language.
+    """
+    named = _LANGUAGE.search(header)
+    if language and named and primary_language(language) != named[1].lower():
+        raise InputError(f"its language is {named[1]}, and the translation would be in {language}")
+    forms = _PLURAL_FORMS.search(header)
+    return forms[1] if forms else None
 
 
 def po_fields(text: str) -> Iterator[PoField]:
@@ -428,23 +413,21 @@ def po_fields(text: str) -> Iterator[PoField]:
     Raises:
         InputError: see `read_po`.
     """
-    current: PoField | None = None
+    fields: list[PoField] = []  # without the ones that were yielded
     at = 0
     while at < len(text):
         token = _PO_TOKEN.match(text, at)
-        if token is None or (token["string"] and current is None):
+        if token is None or (token["string"] and not fields):
             line = text[at:].splitlines()[0]
             number = len(re.findall(r"\r\n|\r|\n", text[:at])) + 1
             raise InputError(f"line {number}: not a catalogue of gettext: {line.strip()[:40]!r}")
-        if token["string"] and current is not None:
-            current.strings.append(token)
+        if token["string"]:
+            fields[-1].strings.append(token)
         elif token["keyword"]:
-            if current is not None and current.strings:
-                yield current
-            current = PoField(token["keyword"])
+            yield from (field for field in fields if field.strings)
+            fields = [PoField(token["keyword"])]
         at = token.end()
-    if current is not None and current.strings:
-        yield current
+    yield from (field for field in fields if field.strings)
 
 
 def _unescaped(escape: re.Match[str]) -> str:
@@ -459,12 +442,15 @@ _ACCELERATOR = re.compile(r"(?<![^\W_])(?:(?<![&_])[&_](?=[^\W\d_])|[A-Z][a-z]*(
 
 def _without_accelerator(message: str) -> tuple[str, str]:
     """Return the mark and the letter of the accelerator of a message, or "", and the message without it."""
-    matches = [each for each in _ACCELERATOR.finditer(message)]
-    at = matches[0].end() - 1 if len(matches) == 1 else 0
-    is_one = len(matches) == 1 and message.count(message[at]) == 1
-    if not is_one or any(start <= at < end for start, end in find(message)):
+    places = [match.end() - 1 for match in _ACCELERATOR.finditer(message)]
+    if len(places) != 1 or message.count(message[places[0]]) > 1 or _is_in(places[0], find(message)):
         return "", message
+    at = places[0]
     return message[at : at + 2], message[:at] + message[at + 1 :]
+
+
+def _is_in(at: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(start <= at < end for start, end in ranges)
 
 
 def _with_accelerator(translation: str, accelerator: str) -> str:
@@ -474,11 +460,8 @@ def _with_accelerator(translation: str, accelerator: str) -> str:
     """
     mark, letter = accelerator[0], accelerator[1]
     placeholders = find(translation)
-    free = [
-        at
-        for at, char in enumerate(translation)
-        if char.isalpha() and not any(start <= at < end for start, end in placeholders)
-    ]
+    letters = [at for at, char in enumerate(translation) if char.isalpha()]
+    free = [at for at in letters if not _is_in(at, placeholders)]
     if mark in translation or not free:
         return translation
     if not any(translation[at].islower() or translation[at].isupper() for at in free):
@@ -509,9 +492,7 @@ def _as_po(file: str, accelerator: str) -> Callable[[str], str]:
     end = match.group() if (match := re.search(r"\r\n|\r|\n", file)) else "\n"
 
     def quoted(line: str) -> str:
-        for char, name in (("\\", "\\"), ('"', '"'), *((char, name) for name, char in _ESCAPES.items())):
-            line = line.replace(char, f"\\{name}")
-        return f'"{line}"'
+        return f'"{line.translate(_ESCAPE_OF)}"'
 
     def written(text: str) -> str:
         text = _with_accelerator(text, accelerator) if accelerator else text

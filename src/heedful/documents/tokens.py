@@ -2,13 +2,14 @@
 
 import html
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
 from html.entities import html5
+from itertools import chain
 
-from heedful.spans.placeholders import blocks, find, is_block
+from heedful.spans.placeholders import Range, blocks, find, is_block
 from heedful.spans.reading import counted
 from heedful.spans.spanned_text import Builder, SpannedText, markup, spellings
 from heedful.spans.spanned_text import Kind as SpanKind
@@ -21,6 +22,13 @@ class Kind(Enum):
     OPEN = "open"
     CLOSE = "close"
     POINT = "point"  # a tag without content, a comment, a declaration
+
+    @classmethod
+    def of_tag(cls, *, single: object, close: object) -> "Kind":
+        """Return the kind of a tag: whether it has no content, else whether it ends an element."""
+        if single:
+            return cls.POINT
+        return cls.CLOSE if close else cls.OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +120,18 @@ _DOCTYPE = re.compile(
 def attributes(tag: str) -> dict[str, str]:
     """Return the attributes of a tag by their names in lower case; the last one of a name counts."""
     found = ATTRIBUTE.finditer(tag)
-    return {each["name"].lower(): html.unescape(each[each.lastgroup or 0]) for each in found}
+    return {value["name"].lower(): html.unescape(value[value.lastgroup or 0]) for value in found}
 
 
 def _translated(tag: str, name: str) -> bool | None:
     """Return whether a tag says that its element is translated; links as Mastodon marks them are not."""
     if not _MARKED.search(tag):
         return None
-    values = {each: value.lower().rstrip("/") for each, value in attributes(tag).items()}
-    says, classes = values.get("translate"), values.get("class", "").split()
-    is_link = name == "a" and not {"mention", "hashtag"}.isdisjoint(classes)
-    return False if says == "no" or "notranslate" in classes or is_link else True if says == "yes" else None
+    values = {key: value.lower().rstrip("/") for key, value in attributes(tag).items()}
+    classes = {*values.get("class", "").split()}
+    untranslated = {"notranslate", "mention", "hashtag"} if name == "a" else {"notranslate"}
+    says = "no" if classes & untranslated else values.get("translate")
+    return {"no": False, "yes": True}.get(says or "")
 
 
 def tokenize(document: str, *, xml: bool = False) -> list[Token]:
@@ -131,35 +140,77 @@ def tokenize(document: str, *, xml: bool = False) -> list[Token]:
     Entities are never expanded but for the characters that HTML has names for: one that a document of XML
     declares is a token without content, as are the declarations.
     """
-    return list(counted(_xml_tokens(document) if xml else _HtmlTokenizer(document).tokens()))
+    return list(counted((_XmlTokenizer if xml else _HtmlTokenizer)(document).tokens()))
 
 
-def _xml_tokens(document: str) -> Iterator[Token]:
-    text = at = 0  # where text that is not yet a token begins, and where to look for markup
-    no_more: set[str] = set()
-    while match := _XML.search(document, at):
-        start, end, opening, entity = match.start(), match.end(), match["opening"], match["entity"]
-        if opening is not None:
-            end = -1 if opening in no_more else _end_of_xml(document, start, opening)
-            if end < 0 or opening not in _ENDS:  # a document has one type
-                no_more.add(opening)
-        if end < 0 or (entity is not None and f"{entity};" in html5):  # text, as a character that has a name
-            at = match.end()
-            continue
-        if start > text:
-            yield Token(Kind.TEXT, document[text:start])
-        text = at = end
-        yield _xml_token(match, document[start:end])
-    if text < len(document):
-        yield Token(Kind.TEXT, document[text:])
+class _Tokenizer:
+    """Reads a document from left to right; the time grows with its length, even if markup has no end."""
+
+    pattern: re.Pattern[str]  # finds where markup may begin
+    texts: Mapping[str, re.Pattern[str]] = {}  # the end tags of elements without markup inside
+
+    def __init__(self, document: str) -> None:
+        self._document = document
+        self._no_more: set[str] = set()  # what has no end from here on
+
+    def end(self, match: re.Match[str]) -> int:
+        """Return where the markup ends that begins with a match; -1: it is text."""
+        raise NotImplementedError
+
+    def token(self, match: re.Match[str], raw: str) -> Token:
+        """Return the token of markup."""
+        raise NotImplementedError
+
+    def tokens(self) -> Iterator[Token]:
+        """Yield the tokens."""
+        document = self._document
+        text = at = 0  # where text that is not yet a token begins, and where to look for markup
+        while match := self.pattern.search(document, at):
+            start, end = match.start(), self.end(match)
+            if end < 0:
+                at = match.end()
+                continue
+            if start > text:
+                yield Token(Kind.TEXT, document[text:start])
+            token = self.token(match, document[start:end])
+            yield token
+            text = at = end
+            if token.kind is Kind.OPEN and token.name in self.texts:
+                text = at = self._end_of_content(token.name, end)
+                if at > end:
+                    yield Token(Kind.POINT if token.name in _CODE else Kind.TEXT, document[end:at])
+        if text < len(document):
+            yield Token(Kind.TEXT, document[text:])
+
+    def _end_of_content(self, name: str, start: int) -> int:
+        if name not in self._no_more:
+            if match := self.texts[name].search(self._document, start):
+                return match.start()
+            self._no_more.add(name)
+        return len(self._document) if name in _CODE else start
 
 
-def _xml_token(match: re.Match[str], raw: str) -> Token:
-    if not match["tag"]:
+class _XmlTokenizer(_Tokenizer):
+    pattern = _XML
+
+    def end(self, match: re.Match[str]) -> int:
+        opening, entity = match["opening"], match["entity"]
+        if entity is not None and f"{entity};" in html5:  # a character that has a name
+            return -1
+        if opening is None:
+            return match.end()
+        end = -1 if opening in self._no_more else _end_of_xml(self._document, match.start(), opening)
+        if end < 0 or opening not in _ENDS:  # a document has one type
+            self._no_more.add(opening)
+        return end
+
+    def token(self, match: re.Match[str], raw: str) -> Token:
+        name = match["name"]
+        if name:
+            kind = Kind.of_tag(single=match["rest"].endswith("/"), close=match["close"])
+            return Token(kind, raw, name, _translated(raw, name))
         names = {"<!DOCTYPE": "!DOCTYPE", "<?": "?xml" if raw.startswith(_DECLARATION) else ""}
         return Token(Kind.POINT, raw, names.get(match["opening"], ""))
-    kind = Kind.POINT if match["rest"].endswith("/") else Kind.CLOSE if match["close"] else Kind.OPEN
-    return Token(kind, raw, match["name"], _translated(raw, match["name"]))
 
 
 def _end_of_xml(document: str, start: int, opening: str) -> int:
@@ -171,40 +222,26 @@ def _end_of_xml(document: str, start: int, opening: str) -> int:
     return at + len(_ENDS[opening]) if at >= 0 else -1
 
 
-class _HtmlTokenizer:
-    """Reads HTML from left to right; the time grows with its length, even if tags have no end.
+class _HtmlTokenizer(_Tokenizer):
+    """Reads HTML: a comment or declaration without an end goes to the end of the document, as in browsers."""
 
-    A comment or declaration without an end goes to the end of the document, as in browsers; a tag is text.
-    """
+    pattern = _HTML
+    texts = _END_OF_ELEMENT
 
     def __init__(self, document: str) -> None:
-        self._document = document
-        self._no_more: set[str] = set()  # what has no end from here on
+        super().__init__(document)
         self._endless: set[int] = set()  # places in tags, after a quoted value, from where no end is found
 
-    def tokens(self) -> Iterator[Token]:
-        document = self._document
-        text = at = 0  # where text that is not yet a token begins, and where to look for markup
-        while match := _HTML.search(document, at):
-            start = match.start()
-            end = self._end(match)
-            if end < 0:
-                at = match.end()
-                continue
-            if start > text:
-                yield Token(Kind.TEXT, document[text:start])
-            token = _html_token(match, document[start:end])
-            yield token
-            text = at = end
-            if token.kind is Kind.OPEN and token.name in _END_OF_ELEMENT:
-                text = at = self._end_of_content(token.name, end)
-                if at > end:
-                    yield Token(Kind.POINT if token.name in _CODE else Kind.TEXT, document[end:at])
-        if text < len(document):
-            yield Token(Kind.TEXT, document[text:])
+    def token(self, match: re.Match[str], raw: str) -> Token:
+        if not match["name"]:
+            return Token(Kind.POINT, raw)
+        name = match["name"].lower()
+        if match["close"]:
+            return Token(Kind.CLOSE, raw, name)
+        kind = Kind.of_tag(single=name in _VOID or raw.endswith("/>"), close=False)
+        return Token(kind, raw, name, _translated(raw, name))
 
-    def _end(self, match: re.Match[str]) -> int:
-        """Return where the markup ends that begins with a match; -1: it is text."""
+    def end(self, match: re.Match[str]) -> int:
         if match["name"]:
             return self._end_of_tag(match.end())
         if match["close_of_nothing"]:
@@ -246,23 +283,6 @@ class _HtmlTokenizer:
         match = _WITHOUT_QUOTES.match(self._document, behind_name)  # a quote without an end is no quote
         return match.end() if match else -1
 
-    def _end_of_content(self, name: str, start: int) -> int:
-        if name not in self._no_more:
-            if match := _END_OF_ELEMENT[name].search(self._document, start):
-                return match.start()
-            self._no_more.add(name)
-        return len(self._document) if name in _CODE else start
-
-
-def _html_token(match: re.Match[str], raw: str) -> Token:
-    if not match["name"]:
-        return Token(Kind.POINT, raw)
-    name = match["name"].lower()
-    if match["close"]:
-        return Token(Kind.CLOSE, raw, name)
-    kind = Kind.POINT if name in _VOID or raw.endswith("/>") else Kind.OPEN
-    return Token(kind, raw, name, _translated(raw, name))
-
 
 def partners(tokens: Sequence[Token]) -> dict[int, int]:
     """Return the index of the end tag for each start tag that has one, properly nested."""
@@ -281,6 +301,19 @@ def partners(tokens: Sequence[Token]) -> dict[int, int]:
     return index_of_start
 
 
+Mark = tuple[Range, Kind, str]  # where a tag is in a text, its kind and its name
+
+
+def tokens_of(text: str, marks: Iterable[Mark]) -> list[Token]:
+    """Return the tokens of a text with marks, in order; before, between and behind them is text."""
+    tokens: list[Token] = []
+    at = 0
+    for (start, end), kind, name in marks:
+        tokens += [Token(Kind.TEXT, text[at:start]), Token(kind, text[start:end], name)]
+        at = end
+    return [*tokens, Token(Kind.TEXT, text[at:])]
+
+
 _TAG_IN_TEXT = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*).*?(?P<single>/?)>", re.DOTALL)
 
 
@@ -294,17 +327,17 @@ def plain_text(text: str) -> SpannedText:
 
 def plain_tokens(text: str) -> list[Token]:
     """Return the tokens of a text without markup (`plain_text`)."""
-    tokens: list[Token] = []
-    at = 0
-    for start, end in find(text):
-        if tag := _TAG_IN_TEXT.fullmatch(text, start, end):
-            kind = Kind.POINT if tag["single"] else Kind.CLOSE if tag["close"] else Kind.OPEN
-            tokens += [Token(Kind.TEXT, text[at:start]), Token(kind, text[start:end], tag["name"])]
-            at = end
-    tokens.append(Token(Kind.TEXT, text[at:]))
+    found = (_TAG_IN_TEXT.fullmatch(text, start, end) for start, end in find(text))
+    tokens = tokens_of(
+        text,
+        (
+            (tag.span(), Kind.of_tag(single=tag["single"], close=tag["close"]), tag["name"])
+            for tag in filter(None, found)
+        ),
+    )
     ends = partners(tokens)
     paired = {*ends, *ends.values()}  # a tag without its other half is a placeholder
-    return [each if index in paired else Token(Kind.TEXT, each.raw) for index, each in enumerate(tokens)]
+    return [token if index in paired else Token(Kind.TEXT, token.raw) for index, token in enumerate(tokens)]
 
 
 _UNSEEN = re.compile(r"<!--.*-->|<[!?].*>|</.*>|<(?!img|input)[^<>]*>", re.DOTALL)  # nothing that is shown
@@ -361,15 +394,16 @@ def entity_writer(
         run: the tokens of the source.
         tokens_of: returns the tokens of a translation as it is written.
     """
-    raws = [each.raw for each in run if each.kind is Kind.TEXT]
+    raws = [token.raw for token in run if token.kind is Kind.TEXT]
     if all(_escaped(html.unescape(raw)) == raw for raw in raws):
         return _with_entities
-    pieces = [each for raw in raws for each in _ENTITY.split(raw)]
-    of_entity = {char for each in pieces if each.startswith("&") and len(char := html.unescape(each)) == 1}
+    pieces = list(chain.from_iterable(map(_ENTITY.split, raws)))
+    of_entity = {html.unescape(piece) for piece in pieces if piece.startswith("&")}
     forms: dict[str, list[str]] = {}
-    for each in pieces:
-        for form in [each] if len(html.unescape(each)) == 1 else each:
-            if (char := html.unescape(form)) in of_entity or char in "&<>":
+    for piece in pieces:
+        for form in [piece] if len(html.unescape(piece)) == 1 else piece:
+            char = html.unescape(form)
+            if char in of_entity or char in "&<>":
                 forms.setdefault(char, []).append(form)
     return partial(_as_spelled, forms, tokens_of)
 
@@ -381,7 +415,9 @@ def _as_spelled(
 ) -> str:
     def read(written: str) -> list[tuple[Kind, str]]:
         """Return what a reader of the format finds: characters, and markup as it is."""
-        return [(each.kind, each.text if each.kind is Kind.TEXT else each.raw) for each in tokens_of(written)]
+        return [
+            (token.kind, token.text if token.kind is Kind.TEXT else token.raw) for token in tokens_of(written)
+        ]
 
     usual = _with_entities(translation)
     without_signs = {char: own for char, own in forms.items() if char not in "&<>"}

@@ -4,15 +4,15 @@ import html
 import posixpath
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from urllib.parse import unquote
 
-from heedful.documents.formats import primary_language
+from heedful.documents.formats import Reading, primary_language
 from heedful.documents.markup import html_rules, read_markup
-from heedful.documents.template import Template
+from heedful.documents.template import PartReader, Template
 from heedful.documents.tokens import ATTRIBUTE, Kind, Token, attributes
-from heedful.documents.xml_text import Element, XmlReader, XmlRules, plain_content, tags_of, verbatim
+from heedful.documents.xml_text import Element, XmlReader, XmlRules, plain_content, tags_of
 from heedful.errors import InputError
 
 # Attributes that browsers show or read aloud; a value is a text on a button, a content in a preview.
@@ -28,15 +28,13 @@ _RIGHT_TO_LEFT = frozenset({
 })  # fmt: skip
 
 
-def read_html(text: str, *, language: str | None = None) -> Template:
+def read_html(text: str, reading: Reading) -> Template:
     """Read HTML: the text between tags that separate sentences, and attributes that a reader sees.
 
-    Args:
-        text: the contents of the file.
-        language: the one to translate into, which the page then names; None: it is not known.
+    The page then names the language to translate into, if it is known.
     """
     units = Template()
-    page = PageTags(units, language)
+    page = PageTags(units, reading.language)
     return units.filled(read_markup(text, html_rules(), units, tag=page.written))
 
 
@@ -56,32 +54,29 @@ class PageTags:
         if token.kind is Kind.CLOSE or token.translated is False or not is_tag:
             return raw
         values = attributes(raw)
-        parts: list[str] = []
-        at = 0
-        for each in ATTRIBUTE.finditer(raw):
-            new = self._new_value(token.name, each["name"].lower(), values, each)
-            if new is not None:
-                start, end = each.span(each.lastgroup or 0)
-                parts += [raw[at:start], new]
-                at = end
-        raw = "".join([*parts, raw[at:]])
-        return self._with_direction(raw, values) if token.name == "html" else raw
+        written = ATTRIBUTE.sub(partial(self._attribute, token.name, values), raw)
+        return self._with_direction(written, values) if token.name == "html" else written
 
-    def _new_value(self, tag: str, name: str, values: Mapping[str, str], match: re.Match[str]) -> str | None:
-        """Return what is written for the value of an attribute; None: it stays."""
-        value = values[name]
+    def _attribute(self, tag: str, values: Mapping[str, str], attribute: re.Match[str]) -> str:
+        """Return an attribute as it is written, with the reference to its value if readers see that."""
+        name, form = attribute["name"].lower(), attribute.lastgroup or ""
+        raw, value = attribute[form], values[name]
         if name in ("lang", "xml:lang"):
-            primary = primary_language(value)
-            self._named = self._named or primary
-            is_own = self._language is not None and primary == self._named
-            return self._language if is_own and primary != primary_language(self._language or "") else None
-        is_button = name == "value" and tag == "input" and values.get("type", "").lower() in _BUTTONS
-        kind = values.get("name") or values.get("property") or ""
-        is_preview = name == "content" and tag == "meta" and kind.lower() in _PREVIEWS
-        if not (name in _SHOWN or is_button or is_preview):
+            new = self._new_language(primary_language(value)) or raw
+        elif _is_shown(tag, name, values):
+            escape = _quoted if form == "bare" else partial(html.escape, quote=True)
+            new = self._units.plain(value, raw, escape)
+        else:
+            return attribute.group()
+        start, end = (at - attribute.start() for at in attribute.span(form))
+        return attribute.group()[:start] + new + attribute.group()[end:]
+
+    def _new_language(self, language: str) -> str | None:
+        """Return the language of the translation in place of the page's own; None: another is named."""
+        self._named = self._named or language
+        if self._language is None or language != self._named or language == primary_language(self._language):
             return None
-        escape = _quoted if match.lastgroup == "bare" else partial(html.escape, quote=True)
-        return self._units.plain(value, match[match.lastgroup or 0], escape)
+        return self._language
 
     def _with_direction(self, raw: str, values: Mapping[str, str]) -> str:
         """Return the first tag of a page with the direction of the language, if that is another."""
@@ -91,6 +86,15 @@ class PageTags:
         if "dir" in values:
             return re.sub(r"""(\sdir\s*=\s*["']?)\w+""", rf"\g<1>{direction}", raw, flags=re.IGNORECASE)
         return raw if direction == "ltr" else re.sub(r"^<\w+", r'\g<0> dir="rtl"', raw)
+
+
+def _is_shown(tag: str, name: str, values: Mapping[str, str]) -> bool:
+    """Return whether readers see the value of an attribute, by its name and the others of its tag."""
+    if (tag, name) == ("input", "value"):
+        return values.get("type", "").lower() in _BUTTONS
+    if (tag, name) == ("meta", "content"):
+        return (values.get("name") or values.get("property") or "").lower() in _PREVIEWS
+    return name in _SHOWN
 
 
 def _quoted(value: str) -> str:
@@ -105,14 +109,8 @@ _PREFIXES = {
 }
 
 
-def book_parts(
-    package: zipfile.ZipFile, *, language: str | None
-) -> "dict[str, XmlRules | Callable[[str], Template]]":
+def book_parts(package: zipfile.ZipFile, reading: Reading) -> dict[str, PartReader]:
     """Return how each part of a book (EPUB 2 and 3) is read: pages, tables of contents, and its title.
-
-    Args:
-        package: the package of the book.
-        language: see `read_html`.
 
     Raises:
         InputError: it is no book.
@@ -123,22 +121,26 @@ def book_parts(
     roots = [own.get("full-path", "") for tag, own in tags if tag == "rootfile"]
     if not roots or not names.issuperset(roots):
         raise InputError("damaged, or no EPUB: it names no package of pages")
-    rules = _book_rules(language)
-    parts: dict[str, XmlRules | Callable[[str], Template]] = {}
+    contents: PartReader = _book_rules(reading.language).read, "xml"
+    reader_of: dict[str, PartReader] = {
+        "application/xhtml+xml": (partial(read_html, reading=reading), "html"),
+        "application/x-dtbncx+xml": contents,
+    }
+    parts: dict[str, PartReader] = {}
     for root in roots:
-        parts[root] = rules
+        parts[root] = contents
         items = (own for tag, own in tags_of(package, root) if tag == "item")
         for own in items:
             path = posixpath.join(posixpath.dirname(root), unquote(own.get("href", "")))
             name, kind = posixpath.normpath(path), own.get("media-type", "")
-            if name in names and kind in ("application/xhtml+xml", "application/x-dtbncx+xml"):
-                parts[name] = rules if "ncx" in kind else partial(read_html, language=language)
+            if name in names and kind in reader_of:
+                parts[name] = reader_of[kind]
     return parts
 
 
 def _book_rules(language: str | None) -> XmlRules:
     def its_language(node: Element, _: XmlReader) -> str:
-        return verbatim(node) if language is None else node.opening + language + node.closing
+        return node.verbatim if language is None else node.holding(language)
 
     return XmlRules(
         prefixes=_PREFIXES,

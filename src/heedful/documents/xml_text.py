@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 from xml.parsers import expat
 
 from heedful.documents.template import Template
@@ -25,10 +26,16 @@ NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """Characters between tags: text, or a comment or an instruction, which have none."""
+    """Characters between tags: text, or a comment or an instruction, which have none.
 
-    raw: str
+    Attributes:
+        verbatim: the characters as written.
+        text: the text that they stand for.
+    """
+
+    verbatim: str
     text: str = ""
+    name: ClassVar[str] = ""  # of no element
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,25 @@ class Element:
     opening: str
     closing: str
     children: "Sequence[Element | Chars]" = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """All text in the element."""
+        return "".join(child.text for child in self.children)
+
+    @property
+    def inner(self) -> str:
+        """The children as written."""
+        return "".join(child.verbatim for child in self.children)
+
+    @property
+    def verbatim(self) -> str:
+        """The element as written."""
+        return self.holding(self.inner)
+
+    def holding(self, *parts: str) -> str:
+        """Return the element as written, with other content."""
+        return "".join([self.opening, *parts, self.closing])
 
     @property
     def prefix(self) -> str:
@@ -73,6 +99,10 @@ class XmlRules:
     attributes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     skipped: frozenset[str] = frozenset()
     may_declare: bool = False
+
+    def read(self, text: str) -> Template:
+        """Return a document with references to its units; see `XmlReader.read`."""
+        return XmlReader(self).read(text)
 
 
 _OTHER_EVENTS = (
@@ -132,9 +162,9 @@ class XmlReader:
     def raw(self, node: Element | Chars) -> str:
         """Return what is written for a node, with references to the units in it."""
         if isinstance(node, Chars):
-            return node.raw
+            return node.verbatim
         if node.name in self._rules.skipped or node.attributes.get("translate") == "no":
-            return verbatim(node)
+            return node.verbatim
         if node.name in self._rules.units:
             return self._rules.units[node.name](node, self)
         return self.opening(node) + self.content(node) + node.closing
@@ -148,10 +178,10 @@ class XmlReader:
         at = len(self._parts) - 1
         while at >= 0 and self._parts[at].isspace():
             at -= 1
-        is_before = at >= 0 and self._parts[at] == content
-        if is_before:
-            self._parts[at] = ""
-        return is_before
+        if at < 0 or self._parts[at] != content:
+            return False
+        self._parts[at] = ""
+        return True
 
     def opening(self, node: Element) -> str:
         """Return the start tag of a node, with references to the units in its attributes."""
@@ -168,12 +198,14 @@ class XmlReader:
         namespace, _, name = full_name.rpartition(" ")
         prefix = self._rules.prefixes.get(namespace, namespace)
         name = f"{prefix}:{name}" if prefix else name
-        attributes = {each.rpartition(" ")[2]: value for each, value in attributes.items()}
+        attributes = _without_namespaces(attributes)
         is_translated, keeps_space = self._states[-1]
-        says = attributes.get("translate") if not self._open else None
-        is_translated = (is_translated or says == "yes") and says != "no" and name not in self._rules.skipped
-        space = attributes.get("space")
-        self._states.append((is_translated, space == "preserve" if space else keeps_space))
+        if not self._open and "translate" in attributes:
+            is_translated = {"yes": True, "no": False}.get(attributes["translate"], is_translated)
+        is_translated = is_translated and name not in self._rules.skipped
+        if space := attributes.get("space"):
+            keeps_space = space == "preserve"
+        self._states.append((is_translated, keeps_space))
         if self._open or (is_translated and name in self._rules.units):
             self._open.append((name, attributes, raw, []))
             self._num_elements += 1
@@ -207,8 +239,8 @@ class XmlReader:
 
     def _end_text(self) -> None:
         if self._text:
-            raws, texts = zip(*self._text, strict=True)
-            self._open[-1][3].append(Chars("".join(raws), "".join(texts)))
+            written, texts = zip(*self._text, strict=True)
+            self._open[-1][3].append(Chars("".join(written), "".join(texts)))
             self._text.clear()
 
 
@@ -243,7 +275,7 @@ def tags_of(package: zipfile.ZipFile, name: str) -> Iterator[tuple[str, dict[str
     tags: list[tuple[str, dict[str, str]]] = []
     parser = parser_of_xml()
     parser.StartElementHandler = lambda name, own: tags.append(
-        (name.rpartition(" ")[2], {each.rpartition(" ")[2]: value for each, value in own.items()})
+        (name.rpartition(" ")[2], _without_namespaces(own))
     )
     with package.open(name) as file:
         block = b" "
@@ -252,6 +284,10 @@ def tags_of(package: zipfile.ZipFile, name: str) -> Iterator[tuple[str, dict[str
             _parse(parser, block, is_last=not block)
             yield from counted(tags)
             tags.clear()
+
+
+def _without_namespaces(attributes: Mapping[str, str]) -> dict[str, str]:
+    return {name.rpartition(" ")[2]: value for name, value in attributes.items()}
 
 
 def with_value(tag: str, name: str, written: Callable[[str], str]) -> str:
@@ -263,27 +299,15 @@ def with_value(tag: str, name: str, written: Callable[[str], str]) -> str:
     return tag[:start] + written(tag[start:end]) + tag[end:]
 
 
-def verbatim(node: Element | Chars) -> str:
-    """Return a node as it was read."""
-    if isinstance(node, Chars):
-        return node.raw
-    return node.opening + "".join(map(verbatim, node.children)) + node.closing
-
-
-def elements(node: Element) -> list[Element]:
-    """Return the elements in an element."""
-    return [each for each in node.children if isinstance(each, Element)]
-
-
-def plain_text(node: Element) -> str:
-    """Return all text in a node."""
-    return "".join(each.text if isinstance(each, Chars) else plain_text(each) for each in node.children)
+def elements(node: Element, *names: str) -> list[Element]:
+    """Return the elements in an element: all, or those with one of these names."""
+    found = [child for child in node.children if isinstance(child, Element)]
+    return [child for child in found if child.name in names] if names else found
 
 
 def plain_content(node: Element, reader: XmlReader) -> str:
     """Return an element with the reference to the unit that its text is."""
-    raw = "".join(map(verbatim, node.children))
-    return node.opening + reader.units.plain(plain_text(node), raw, as_text) + node.closing
+    return node.holding(reader.units.plain(node.text, node.inner, as_text))
 
 
 def ends_of_pairs(
@@ -299,12 +323,10 @@ def ends_of_pairs(
     ends: dict[int, int] = {}
     next_of: dict[tuple[str, str | None], int] = {}
     attribute_of = {name: other for name, _, other in pairs.values()}
-    for at in range(len(nodes) - 1, -1, -1):
-        node = nodes[at]
-        if isinstance(node, Chars):
-            continue
-        name, own, _ = pairs.get(node.name, ("", "", ""))
-        if (end := next_of.get((name, node.attributes.get(own)))) is not None:
+    found = [(at, node) for at, node in enumerate(nodes) if isinstance(node, Element)]
+    for at, node in reversed(found):
+        name, attribute, _ = pairs.get(node.name, ("", "", ""))
+        if (end := next_of.get((name, node.attributes.get(attribute)))) is not None:
             ends[at] = end
         if node.name in attribute_of:
             next_of[node.name, node.attributes.get(attribute_of[node.name])] = at

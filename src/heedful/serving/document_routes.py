@@ -19,7 +19,7 @@ from starlette.background import BackgroundTask
 
 from heedful import InputError
 from heedful.documents.document_file import check_table
-from heedful.documents.formats import SUPPORTED, format_of
+from heedful.documents.formats import format_of, supported
 from heedful.documents.text_files import parse_columns
 from heedful.serving import deepl, libretranslate
 from heedful.serving.document_jobs import (
@@ -185,7 +185,7 @@ def _name(name: str) -> str:
     name = "".join(each for each in PurePath(name.replace("\\", "/")).name if each.isprintable())
     stem, suffix = PurePath(name).stem, PurePath(name).suffix
     if format_of(name) is None:
-        raise InvalidError(f"Invalid file: the file extension is none of a document; {SUPPORTED}")
+        raise InvalidError(f"Invalid file: the file extension is none of a document; {supported()}")
     return stem[: _LONGEST_NAME - len(suffix)] + suffix
 
 

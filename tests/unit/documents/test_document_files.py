@@ -38,7 +38,7 @@ from translate.storage.tmx import tmxfile
 from translate.storage.xliff import xlifffile
 
 from heedful.documents.document_file import check_table, read_document
-from heedful.documents.formats import SUPPORTED, TABLE, format_of, suffixes
+from heedful.documents.formats import TABLE, format_of, suffixes, supported
 from heedful.documents.text_files import parse_columns
 from heedful.errors import InputError
 
@@ -218,17 +218,17 @@ def test_markdown_has_the_same_structure(samples: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "columns", "message"),
+    ("text", "columns", "named"),
     [
-        ("id,text\n1,a\n", [], "name them in --column, separated by commas; the table has id, text"),
-        ("id,text\n1,a\n", ["name"], "no column 'name'"),
-        ('id,text\n1,"a\n', ["text"], "line 2: not a table"),
-        ("a,b,a\n1,2,3\n", ["b", "a"], "'a' is the name of columns 1, 3; choose by number in --column"),
+        ("id,text\n1,a\n", [], "--column.* id, text"),
+        ("id,text\n1,a\n", ["name"], "'name'"),
+        ('id,text\n1,"a\n', ["text"], "line 2"),
+        ("a,b,a\n1,2,3\n", ["b", "a"], "'a'.* 1, 3.*--column"),
     ],
 )
-def test_a_table_needs_its_columns(text: str, columns: list[str], message: str, tmp_path: Path) -> None:
+def test_a_table_needs_its_columns(text: str, columns: list[str], named: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(InputError, match=re.escape(message)):
+    with pytest.raises(InputError, match=named):
         read_document(tmp_path / "a.csv", columns=columns)
 
 
@@ -266,16 +266,16 @@ def test_columns_are_separated_by_commas_or_repeated() -> None:
 
 def test_a_check_of_a_table_reads_its_beginning_and_says_its_columns(tmp_path: Path) -> None:
     many = ",".join(f"column {n}" for n in range(1, 101))
-    for name, data, columns, message in (
-        ("a.csv", many.encode(), [], "in OPTION, separated by commas; the table has column 1, "),
-        ("a.csv", many.encode(), [], "column 50 and 50 more"),
-        ("a.csv", ",text\n".encode("utf-16"), ["none"], "no column 'none'; the table has (no name), text"),
-        ("a.csv", b"\xff\xff", ["text"], "not utf-8 (byte 0)"),
-        ("a.csv", b"id,text,", ["none"], "no column 'none'; the table has id, text"),
-        ("a.tsv", b'"text', ["text"], "line 1: not a table"),
-        ("a.po", b"", ["text"], "has no columns; OPTION is for .csv and .tsv"),
+    for name, data, columns, named in (
+        ("a.csv", many.encode(), [], "OPTION.*column 1, "),
+        ("a.csv", many.encode(), [], "column 50 .*50"),
+        ("a.csv", ",text\n".encode("utf-16"), ["none"], "'none'.*, text"),
+        ("a.csv", b"\xff\xff", ["text"], "utf-8.* 0"),
+        ("a.csv", b"id,text,", ["none"], "'none'.* id, text"),
+        ("a.tsv", b'"text', ["text"], "line 1"),
+        ("a.po", b"", ["text"], r"OPTION.*\.csv.*\.tsv"),
     ):
-        with pytest.raises(InputError, match=re.escape(message)) as raised:
+        with pytest.raises(InputError, match=named) as raised:
             check_table(name, io.BytesIO(data), columns=columns, option="OPTION")
         assert str(raised.value).startswith(f"{name}: ")
     large = io.BytesIO(b"id,text\n" + "1,\u00e4\n".encode() * 300_000)  # its end is not read
@@ -306,8 +306,8 @@ def _package(path: Path, change: Callable[[str, bytes], bytes], source: bytes) -
 def test_bombs_and_passwords_are_one_line(tmp_path: Path) -> None:
     path, source = tmp_path / "a.docx", docx_file()
 
-    def refused(message: str) -> None:
-        with pytest.raises(InputError, match=message) as error:
+    def refused(named: str) -> None:
+        with pytest.raises(InputError, match=named) as error:
             read_document(path)
         assert "\n" not in str(error.value)
 
@@ -317,26 +317,26 @@ def test_bombs_and_passwords_are_one_line(tmp_path: Path) -> None:
         lambda name, data: data.replace(b"?>", b"?>" + entities, 1) if name == "word/document.xml" else data,
         source,
     )
-    refused("declares a document type")
+    refused(r"word/document\.xml")
     _package(path, lambda name, data: b"<a>" * 100_000 if name == "word/document.xml" else data, source)
-    refused("elements in each other")
+    refused(r"word/document\.xml.*200")
     _package(path, lambda name, data: bytes(2**26) if name == "docProps/app.xml" else data, source)
-    refused("unpacks to 67,")
+    refused("67,")
     path.write_bytes(b"\xd0\xcf\x11\xe0" + bytes(1000))
-    refused("locked by a password, or of an old format")
+    refused("password")
     locked = bytearray(source)
     for match in re.finditer(b"PK\x01\x02", source):
         locked[match.start() + 8] |= 1
     path.write_bytes(locked)
-    refused("locked by a password")
+    refused("password")
     path.write_bytes(b"no package")
-    refused("damaged, or not a docx file")
+    refused("docx")
     xliff = tmp_path / "a.xlf"
     xliff.write_text('<xliff version="1.0" xmlns="urn:oasis:names:tc:xliff:document:1.0"/>')
-    with pytest.raises(InputError, match=r"no XLIFF of versions 1\.1, 1\.2"):
+    with pytest.raises(InputError, match="XLIFF"):
         read_document(xliff)
     xliff.write_text('<!DOCTYPE x [<!ENTITY a "b">]>\n' + TEXTS["b.xlf"].split("\n", 1)[1])
-    with pytest.raises(InputError, match="declares the entity a"):
+    with pytest.raises(InputError, match="entity a"):
         read_document(xliff)
 
 
@@ -404,7 +404,7 @@ def test_every_ending_has_a_reader(suffix: str, tmp_path: Path) -> None:
     try:
         read_document(path, columns=["1"] if format_of(path.name) == TABLE else [], language="de")
     except InputError as error:
-        assert SUPPORTED not in str(error)
+        assert supported() not in str(error)
 
 
 def test_units_are_translated_in_chunks(tmp_path: Path) -> None:

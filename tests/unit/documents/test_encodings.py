@@ -15,7 +15,7 @@ from heedful.errors import InputError
 def test_an_encoding_that_is_not_based_on_ascii_is_refused_at_once(name: str, tmp_path: Path) -> None:
     entry = f'msgid ""\nmsgstr "Content-Type: text/plain; charset={name}\\n"\n\nmsgid "cats"\nmsgstr ""\n'
     (tmp_path / "a.po").write_text(entry, encoding="ascii")
-    with pytest.raises(InputError, match=f"unknown encoding '{name}'|not {name}"):
+    with pytest.raises(InputError, match=name):
         read_document(tmp_path / "a.po")
 
 
@@ -90,7 +90,7 @@ def test_strings_of_a_catalogue_may_stand_on_one_line_and_have_escapes(tmp_path:
     assert translated_bytes(tmp_path / "a.po", upper).decode() == expected
     for wrong in ('msgid "a', "msgid 'a'", '"a"', 'msgid "a"\nmsgstr b'):
         (tmp_path / "a.po").write_text(wrong)
-        with pytest.raises(InputError, match=r"line \d: not a catalogue of gettext"):
+        with pytest.raises(InputError, match=r"line \d"):
             read_document(tmp_path / "a.po")
 
 
@@ -133,7 +133,7 @@ def test_encodings_and_marks_stay(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     assert translated_bytes(tmp_path / "a.txt", upper).decode() == text.upper()
     (tmp_path / "a.txt").write_bytes("grün".encode("latin-1"))
-    with pytest.raises(InputError, match=r"not utf-8 \(byte 2\); convert it"):
+    with pytest.raises(InputError, match=r"utf-8.* 2"):
         read_document(tmp_path / "a.txt")
 
 

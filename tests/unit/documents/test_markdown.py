@@ -9,6 +9,7 @@ import markdown_it
 import pytest
 from document_files import Output, identity, translated_bytes, upper
 
+from heedful.documents.formats import Reading
 from heedful.documents.markdown import read_markdown
 from heedful.spans.spanned_text import Builder, SpannedText, markup, with_line_ends
 from heedful.spans.words import words
@@ -62,7 +63,7 @@ def translated(text: str, translate: Callable[..., Sequence[Output]], folder: Pa
 
 def seen(text: str) -> list[str]:
     """Return the texts that a model sees."""
-    units = read_markdown(text).units
+    units = read_markdown(text, Reading()).units
     return [unit.source.text for unit in units]
 
 
@@ -303,7 +304,7 @@ def test_emphasis_is_recognised_wherever_its_words_go(tmp_path: Path) -> None:
 )
 def test_the_time_of_a_paragraph_grows_with_its_length(unit: str) -> None:
     text = unit * 20_000 + " a"  # in the square of which some would take minutes
-    assert "a" in read_markdown(text).units[-1].written(SpannedText("a"))
+    assert "a" in read_markdown(text, Reading()).units[-1].written(SpannedText("a"))
 
 
 def test_the_time_of_line_ends_grows_with_the_length_of_the_text() -> None:
@@ -356,7 +357,7 @@ def test_a_paragraph_of_bare_signs_is_written_in_one_pass(unit: str, tmp_path: P
 
 @pytest.mark.parametrize("output", ["<b>a</b> cat", "a <!-- cat", "a <a@b.c> cat", "<"])
 def test_a_translation_adds_no_tags_beside_bare_signs(output: str) -> None:
-    [unit] = read_markdown("1 < 2 > cats\n").units
+    [unit] = read_markdown("1 < 2 > cats\n", Reading()).units
     written = unit.written(SpannedText(output))
     [token] = markdown_it.MarkdownIt("commonmark").parseInline(written)
     assert token.children is not None

@@ -1,94 +1,25 @@
 """Formats of a part of a word: 48 m², CO₂, 1st, footnote marks, soft hyphens, in each format."""
 
-import io
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import docx
-import openpyxl
-import pptx
 import pytest
-from document_files import Output, identity, members, translated_bytes, upper
-from odf.opendocument import OpenDocumentText
-from odf.style import Style, TextProperties
-from odf.text import P, Span
-from openpyxl.cell.rich_text import CellRichText, TextBlock
-from openpyxl.cell.text import InlineFont
+from document_files import Noted, Output, as_document, identity, runs_of, translated_bytes, upper
 
 from heedful.spans.sentences import split
 from heedful.spans.spanned_text import SpannedText
 
 RUNS = [("The house has CO", ""), ("2", "subscript"), (" and 48 m", ""), ("2", "superscript"), (" here.", "")]
-EXPECTED = [(text.upper(), kind) for text, kind in RUNS]
 
 
-def test_parts_of_words_of_a_word_document_keep_their_formats(tmp_path: Path) -> None:
-    document = docx.Document()
-    paragraph = document.add_paragraph()
-    for text, kind in RUNS:
-        run = paragraph.add_run(text)
-        if kind:
-            setattr(run.font, kind, True)
-    document.save(str(tmp_path / "a.docx"))
-    [written] = docx.Document(io.BytesIO(translated_bytes(tmp_path / "a.docx", upper))).paragraphs
-    found = [
-        (each.text, "subscript" if each.font.subscript else "superscript" if each.font.superscript else "")
-        for each in written.runs
-    ]
-    assert found == EXPECTED
-
-
-def test_parts_of_words_of_a_slide_keep_their_formats(tmp_path: Path) -> None:
-    shown = pptx.Presentation()
-    slide = shown.slides.add_slide(shown.slide_layouts[1])
-    paragraph = slide.placeholders[1].text_frame.paragraphs[0]
-    for text, kind in RUNS:
-        run = paragraph.add_run()
-        run.text = text
-        if kind:
-            run.font._rPr.set("baseline", "30000" if kind == "superscript" else "-25000")
-    shown.save(str(tmp_path / "a.pptx"))
-    written = pptx.Presentation(io.BytesIO(translated_bytes(tmp_path / "a.pptx", upper)))
-    runs = written.slides[0].placeholders[1].text_frame.paragraphs[0].runs
-    kinds = {"30000": "superscript", "-25000": "subscript", None: ""}
-    assert [(each.text, kinds[each.font._rPr.get("baseline")]) for each in runs] == EXPECTED
-
-
-def test_parts_of_words_of_a_cell_keep_their_formats(tmp_path: Path) -> None:
-    book = openpyxl.Workbook()
-    blocks = [TextBlock(InlineFont(vertAlign=kind), text) if kind else text for text, kind in RUNS]
-    book.active["A1"] = CellRichText(*blocks)
-    book.save(str(tmp_path / "a.xlsx"))
-    read = openpyxl.load_workbook(io.BytesIO(translated_bytes(tmp_path / "a.xlsx", upper)), rich_text=True)
-    found = [
-        (each.text, each.font.vertAlign) if isinstance(each, TextBlock) else (each, "")
-        for each in read.active["A1"].value
-    ]
-    assert found == EXPECTED
-
-
-def test_parts_of_words_of_a_text_document_keep_their_formats(tmp_path: Path) -> None:
-    document = OpenDocumentText()
-    paragraph = P()
-    for name, position in (("subscript", "sub 58%"), ("superscript", "super 58%")):
-        own = Style(name=name, family="text")
-        own.addElement(TextProperties(textposition=position))
-        document.automaticstyles.addElement(own)
-    for text, kind in RUNS:
-        paragraph.addElement(Span(stylename=kind, text=text) if kind else Span(text=text))
-    document.text.addElement(paragraph)
-    document.save(str(tmp_path / "a.odt"))
-    seen: list[str] = []
-
-    def noted(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
-        seen.extend(texts)
-        return upper(texts, aligned)
-
-    written = members(translated_bytes(tmp_path / "a.odt", noted))["content.xml"].decode()
-    assert seen == ["The house has CO2 and 48 m here."]
-    shown = re.sub("<(/?)text:span[^<>]*>", r"<\1s>", written)
-    assert "CO</s><s>2</s><s> AND 48 M</s><s>2</s><s> HERE.</s>" in shown
+@pytest.mark.parametrize("kind", ["docx", "pptx", "xlsx", "odt"])
+def test_parts_of_words_keep_their_formats(kind: str, tmp_path: Path) -> None:
+    (tmp_path / f"a.{kind}").write_bytes(as_document(kind, RUNS))
+    noted = Noted(upper)
+    written = runs_of(kind, translated_bytes(tmp_path / f"a.{kind}", noted))
+    assert noted.texts == ["The house has CO2 and 48 m here."]
+    assert written == [(text.upper(), position) for text, position in RUNS]
 
 
 MARKED = [
@@ -110,15 +41,10 @@ MARKED = [
 def test_parts_of_words_keep_their_tags(marked: str, text: str, name: str, tmp_path: Path) -> None:
     source = f"<p>{marked}</p>\n" if name == "a.html" else f"{marked}\n"
     (tmp_path / name).write_text(source)
-    seen: list[str] = []
-
-    def noted(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
-        seen.extend(texts)
-        return upper(texts, aligned)
-
+    noted = Noted(upper)
     written = translated_bytes(tmp_path / name, noted).decode()
     assert written.casefold() == source.casefold()
-    assert seen[0] == text
+    assert noted.texts[0] == text
     assert translated_bytes(tmp_path / name, identity).decode() == source
 
 
@@ -150,21 +76,14 @@ def test_a_part_of_a_word_goes_where_the_word_goes(
 def test_no_model_reads_invisible_characters_in_words(char: str, name: str, tmp_path: Path) -> None:
     line = f"The grand{char}father {{a{char}b}} reads."
     if name == "a.docx":
-        document = docx.Document()
-        document.add_paragraph(line)
-        document.save(str(tmp_path / name))
+        (tmp_path / name).write_bytes(as_document("docx", [(line, "")]))
     else:
         before = "1\n00:00:01,000 --> 00:00:02,000\n" if name == "a.srt" else ""
         text = f'["{line}"]' if name == "a.json" else before + line
         (tmp_path / name).write_text(text, encoding="utf-8")
-    seen: list[str] = []
-
-    def noted(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
-        seen.extend(texts)
-        return upper(texts, aligned)
-
+    noted = Noted(upper)
     written = translated_bytes(tmp_path / name, noted)
-    assert seen[0].startswith("The grandfather ")
+    assert noted.texts[0].startswith("The grandfather ")
     if name != "a.docx":
         assert b"THE GRANDFATHER" in written
 
@@ -183,15 +102,10 @@ def test_no_model_reads_invisible_characters_in_words(char: str, name: str, tmp_
 def test_marks_of_the_direction_of_lines_and_placeholders_come_back(
     name: str, text: str, tmp_path: Path
 ) -> None:
-    seen: list[str] = []
-
-    def noted(texts: Sequence[str], aligned: Container[str]) -> list[Output]:
-        seen.extend(texts)
-        return identity(texts, aligned)
-
+    noted = Noted(identity)
     (tmp_path / name).write_bytes(text.encode())
     assert translated_bytes(tmp_path / name, noted).decode() == text
-    assert not re.search(r"[\u200e\u200f\u202a-\u202e\u2066-\u2069]", "".join(seen))
+    assert not re.search(r"[\u200e\u200f\u202a-\u202e\u2066-\u2069]", "".join(noted.texts))
 
 
 def test_a_translation_in_the_other_direction_has_no_marks_of_the_source(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ import pytest
 from document_files import identity, translated_bytes, upper
 
 from heedful.documents.document_file import read_document
+from heedful.documents.formats import Reading
 from heedful.documents.text_files import read_subtitles
 from heedful.errors import InputError
 from heedful.spans.spanned_text import SpannedText
 
 TIMES = "1\n00:00:01,000 --> 00:00:02,000\n"
+SRT, VTT = Reading(ending=".srt"), Reading(ending=".vtt")
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,7 @@ def test_dashes_of_speakers_stay_and_no_model_sees_them(
     cue: str, texts: list[str], name: str, tmp_path: Path
 ) -> None:
     text = f"{TIMES}{cue}\n"
-    units = read_subtitles(text).units
+    units = read_subtitles(text, SRT).units
     seen = [unit.source.text for unit in units]
     assert seen == texts
     (tmp_path / name).write_bytes(text.encode())
@@ -64,7 +66,7 @@ def test_a_cue_begins_at_its_times_without_an_empty_line(
     assert translated_bytes(tmp_path / name, identity).decode() == text
     written = translated_bytes(tmp_path / name, upper).decode()
     assert written == text.upper()
-    units = read_subtitles(text, escaped=name == "a.vtt").units
+    units = read_subtitles(text, Reading(ending=name[1:])).units
     assert [each.source.text for each in units] == [
         "The house is small.", "The old woman reads 3 books.", "12 dogs sleep in 13",
     ]  # fmt: skip
@@ -88,7 +90,7 @@ def test_an_empty_line_in_a_cue_of_subrip_ends_no_cue(cue: str, tmp_path: Path) 
 )
 def test_cues_of_webvtt_are_those_of_the_standard(cue: str, seen: list[str]) -> None:
     text = f"WEBVTT\n\n00:01.000 --> 00:02.000\n{cue}"
-    assert [each.source.text for each in read_subtitles(text, escaped=True).units] == seen
+    assert [each.source.text for each in read_subtitles(text, VTT).units] == seen
 
 
 def test_signs_of_comparison_are_no_tags_of_subrip(tmp_path: Path) -> None:
@@ -108,7 +110,7 @@ def test_signs_of_comparison_are_no_tags_of_subrip(tmp_path: Path) -> None:
     ],
 )
 def test_a_cue_has_as_many_lines_as_before_without_spaces_too(translation: str, written: str) -> None:
-    [unit] = read_subtitles(f"{TIMES}The dog sleeps\nin the garden.\n").units
+    [unit] = read_subtitles(f"{TIMES}The dog sleeps\nin the garden.\n", SRT).units
     assert unit.written(SpannedText(translation)) == written
 
 
@@ -123,20 +125,20 @@ def test_a_line_end_between_ideographs_is_no_space(tmp_path: Path) -> None:
 @pytest.mark.parametrize("run", [" ", "<a", "<a>", "{\\", "\t-", "- a\n", "a \n"])
 def test_the_time_of_a_cue_grows_with_its_length(run: str) -> None:
     cue = f"I am{run * 400_000}hungry."  # in the square of which some would take an hour
-    template = read_subtitles(f"{TIMES}{cue}\n")
+    template = read_subtitles(f"{TIMES}{cue}\n", SRT)
     assert len(template.units) == 1
     assert template.joined(["a b"]).startswith(TIMES + "a")
 
 
 def test_characters_of_webvtt_are_written_as_in_the_source() -> None:
     cue = "WEBVTT\n\n00:01.000 --> 00:02.000\n<i>Q &amp; A & &lrm;B</i> -> &nbsp;C &gt;\n"
-    template = read_subtitles(cue, escaped=True)
+    template = read_subtitles(cue, VTT)
     assert template.joined([each.written(each.source) for each in template.units]) == cue
 
 
 @pytest.mark.parametrize("output", ["The door --> house", "The <c.red>door", "The <00:01.000> door"])
 def test_a_translation_adds_no_markup_to_a_cue_with_bare_characters(output: str) -> None:
-    [unit] = read_subtitles(f"{TIMES}The 1 > 2 < 3 door\n", escaped=True).units
+    [unit] = read_subtitles(f"{TIMES}The 1 > 2 < 3 door\n", VTT).units
     written = unit.written(SpannedText(output))
     assert "-->" not in written and "<" not in written
     assert html.unescape(written) == output

@@ -46,7 +46,7 @@ def test_the_type_of_the_main_part_may_be_that_of_its_ending(tmp_path: Path) -> 
 
 def test_names_with_backslashes_are_refused_by_name(tmp_path: Path) -> None:
     repacked(docx.Document(), lambda name, data: (name.replace("/", "\\"), data), tmp_path / "a.docx")
-    with pytest.raises(InputError, match="backslash"):
+    with pytest.raises(InputError, match=r"a\.docx"):
         read_document(tmp_path / "a.docx")
 
 

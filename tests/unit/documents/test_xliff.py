@@ -137,7 +137,7 @@ def test_the_innermost_translate_counts(group: str, own: str, is_translated: boo
 def test_a_file_from_another_language_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.xlf").write_text(FILE.format("", unit("<source>The house.</source>")))
     assert read_document(tmp_path / "a.xlf", language="de", source="en-GB").units
-    with pytest.raises(InputError, match="source language is en"):
+    with pytest.raises(InputError, match=r"\ben\b"):
         read_document(tmp_path / "a.xlf", language="de", source="fr")
 
 
@@ -145,7 +145,7 @@ def test_a_catalogue_for_another_language_is_refused(tmp_path: Path) -> None:
     text = 'msgid ""\nmsgstr ""\n"Language: fr_CA\\n"\n\nmsgid "house"\nmsgstr ""\n'
     (tmp_path / "a.po").write_text(text)
     assert read_document(tmp_path / "a.po", language="fr").units
-    with pytest.raises(InputError, match="its language is fr"):
+    with pytest.raises(InputError, match=r"\bfr\b"):
         read_document(tmp_path / "a.po", language="de")
 
 
