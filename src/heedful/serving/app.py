@@ -17,6 +17,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import ValidationError
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -26,11 +27,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from heedful import serving
 from heedful.serving import libretranslate, microsoft
 from heedful.serving.explain import Explainer, ExplainRequest
-from heedful.serving.gateway import AUTO, FACTS, Gateway, described_body, schema_of, unless_gone
+from heedful.serving.gateway import AUTO, FACTS, Gateway, described_body, mistake, schema_of, unless_gone
 from heedful.serving.libretranslate import REFUSALS, LibreError
 from heedful.serving.metrics import Metrics
 from heedful.serving.refusals import (
     BodyTooLargeError,
+    InvalidError,
     LanguageError,
     RefusedError,
     RequestTimeoutError,
@@ -117,6 +119,10 @@ def add_error_answers(app: FastAPI) -> None:
             if isinstance(error, LanguageError):
                 message = f"Value for '{error.parameter}_lang' not supported."
         return _error(request, status, message, headers)
+
+    @app.exception_handler(ValidationError)
+    async def invalid(request: Request, error: ValidationError) -> Response:
+        return await refused(request, InvalidError(mistake(error)))
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:

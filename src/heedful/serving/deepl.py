@@ -203,7 +203,7 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
     @routes.get("/v2/usage")
     async def usage(request: Request) -> dict[str, int]:
         """Return how many characters the client has had translated since the server started."""
-        client = await gateway.authorize(request, request.query_params.get("auth_key", ""))
+        client = await gateway.authorize(request, request.query_params)
         return {"character_count": await gateway.records.characters(client), "character_limit": _NO_LIMIT}
 
 

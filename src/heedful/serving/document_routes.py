@@ -151,7 +151,8 @@ async def _received(
     gateway.check_origin(request)
     upload = read_upload(request, service.limits, model)
     async with jobs.admitted(sender_of(request)), upload as (fields, file):
-        client, parameters = await gateway.parameters(request, model, fields)
+        client = await gateway.authorize(request, fields)
+        parameters = model.model_validate(fields)
         name = _name(parameters.filename or file.filename or "")
         if parameters.output_format.lower() not in ("", PurePath(name).suffix[1:].lower()):
             raise InvalidError("'output_format' must be the format of the document.")

@@ -33,7 +33,7 @@ def gateway(keys: list[ApiKey] | None = None, **limits: int) -> Gateway:
 
 def authorize(gateway: Gateway, key: str, address: str) -> str:
     request = Request({"type": "http", "headers": [], "client": (address, 1)})
-    return asyncio.run(gateway.authorize(request, key))
+    return asyncio.run(gateway.authorize(request, {"api_key": key}))
 
 
 @pytest.fixture
