@@ -6,7 +6,7 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from io import BytesIO
@@ -22,6 +22,7 @@ from heedful.documents.template import Template, Unit
 from heedful.documents.text_files import (
     COLUMN_OPTION,
     check_columns,
+    parse_columns,
     read_json,
     read_lines,
     read_po,
@@ -124,6 +125,28 @@ def check_table(name: str, file: BinaryIO, *, columns: Sequence[str], option: st
         check_columns(text, columns, delimiter=_TABLES[suffix], option=option)
     except InputError as error:
         raise InputError(f"{name}: {_one_line(error)}") from None
+
+
+def check_document(name: str, file: BinaryIO, *, columns: Iterable[str], option: str) -> list[str]:
+    """Check that a file has a known format, and the columns that hold text if it is a table.
+
+    Args:
+        name: the name of the file; its extension says the format.
+        file: its beginning is read.
+        columns: as `parse_columns` reads them.
+        option: see `read_document`.
+
+    Returns:
+        The columns, for `read_document`.
+
+    Raises:
+        InputError: it is no document, or has not these columns.
+    """
+    if format_of(name) is None:
+        raise InputError(f"Invalid file: the file extension is none of a document; {SUPPORTED}")
+    parsed = parse_columns(columns)
+    check_table(name, file, columns=parsed, option=option)
+    return parsed
 
 
 def read_document(

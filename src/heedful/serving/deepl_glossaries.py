@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from heedful.documents.formats import primary_language
+from heedful.documents import primary_language
 from heedful.serving.deepl import REFUSALS
 from heedful.serving.gateway import Gateway, M, NonEmptyText, described_body, described_query, schema_of
 from heedful.serving.glossaries import Dictionary, GlossaryStore, StoredGlossary, owned, parse_entries

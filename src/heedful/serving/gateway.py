@@ -20,20 +20,19 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from heedful import Glossary, Pair
-from heedful.decoding.glossary import merged
 from heedful.serving.access import ANY, ApiKey
 from heedful.serving.limits import Limits
 from heedful.serving.records import ClientRecords
@@ -70,10 +69,18 @@ _KEY_FIELDS = ("api_key", "auth_key", "subscription-key")  # one for each dialec
 _ANYONE = ApiKey("", "")  # without a key
 _log = logging.getLogger("heedful.serving")
 
+
+def _names(value: object) -> object:
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
 FACTS = "heedful.facts"  # in the scope of a request: what the log says of it besides path, status and time
 ITEMS = "[]"  # the parameter with the elements of a body that is a JSON array; no model has this name
 AUTO = "auto"  # in place of the source language: identify it
 NonEmptyText = Annotated[str, Field(min_length=1)]
+# Texts, which may come as one; and names, which may come as one text with commas.
+Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+Names = Annotated[list[str], BeforeValidator(_names)]
 Fields = dict[str, Any]
 Schema = dict[str, Any]
 M = TypeVar("M", bound=BaseModel)
@@ -161,15 +168,14 @@ class Gateway:
         return client, model.model_validate(fields)
 
     def stored_terms(self, client: str, ids: Sequence[str]) -> Callable[[Pair], Glossary]:
-        """Return a function for the terms of a client's glossaries; of a term in several, the first counts.
+        """Return a function for the terms of a client's glossaries (see `GlossaryStore.terms`).
 
         Raises:
             NoSuchGlossaryError: no glossaries are stored.
         """
         if self.glossaries is None:
             raise NoSuchGlossaryError("Glossary not found")
-        store = self.glossaries
-        return lambda pair: merged([store.terms(client, glossary_id, pair) for glossary_id in ids])
+        return partial(self.glossaries.terms, client, ids)
 
     async def translate(self, request: Request, client: str, asked: TranslationRequest) -> list[Answer]:
         """Return the answers; stop if the client closes its connection.
@@ -291,7 +297,7 @@ def mistake(error: ValidationError) -> str:
     if not kinds_of_field.isdisjoint(_EMPTY):
         problem = f"missing {name} parameter"
     elif kind == "extra_forbidden":
-        problem = f"{path} is not supported by this server"
+        problem = f"{path!r} is not supported by this server"
     elif kind.startswith("int_"):
         problem = f"{name} parameter is not a number"
     else:  # the path, if it is in an object in a list

@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from pydantic import BaseModel
 
 from heedful import Glossary, InputError, Pair
-from heedful.documents.formats import primary_language
+from heedful.documents import primary_language
 from heedful.runtime.durable import why_not_written
 from heedful.serving.access import locked, put_private_file
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
@@ -89,9 +89,9 @@ class GlossaryStore:
         self._path, self._changing = path, threading.Lock()
         self._stamp: tuple[int, ...] | None = None
         self._glossaries: dict[str, StoredGlossary] = {}
-        self._terms: LRUCache[tuple[str, str, str], tuple[dict[str, str], Glossary]] = LRUCache(
+        self._terms: LRUCache[tuple[str, ...], tuple[dict[str, str], Glossary]] = LRUCache(
             _MOST_PREPARED, getsizeof=lambda known: len(known[0])
-        )  # the keys are id and pair
+        )  # the keys are ids and pair
         if not path.absolute().parent.is_dir():
             raise InputError(f"{path}: there is no directory {path.absolute().parent}; make it")
         try:
@@ -118,14 +118,19 @@ class GlossaryStore:
             self._refresh()
             return owned(self._glossaries, owner, glossary_id)
 
-    def terms(self, owner: str, glossary_id: str, pair: Pair) -> Glossary:
-        """Return the terms of a glossary for a pair of languages; a large one takes seconds at first.
+    def terms(self, owner: str, ids: Sequence[str], pair: Pair) -> Glossary:
+        """Return the terms of glossaries for a pair of languages; many of them take seconds at first.
+
+        For a term in several glossaries, the first one counts.
 
         Raises:
             NoSuchGlossaryError: the client has no such glossary, or it has no terms for them.
         """
-        key = (glossary_id, primary_language(pair.src), primary_language(pair.tgt))
-        entries = self.get(owner, glossary_id).dictionary(*key[1:]).entries
+        languages = primary_language(pair.src), primary_language(pair.tgt)
+        entries: dict[str, str] = {}
+        for glossary_id in reversed(ids):
+            entries |= self.get(owner, glossary_id).dictionary(*languages).entries
+        key = (*ids, *languages)
         with self._changing:
             known, terms = self._terms.get(key, (None, None))
         if terms is None or known != entries:

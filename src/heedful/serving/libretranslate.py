@@ -8,8 +8,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from heedful import Glossary, InputError, Pair
-from heedful.documents.formats import suffixes
-from heedful.documents.markup import html_rules
+from heedful.documents import html_rules, suffixes
 from heedful.serving import microsoft
 from heedful.serving.gateway import (
     AUTO,

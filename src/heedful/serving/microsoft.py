@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 from fastapi import Request
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
-from heedful.documents.markup import TagRules, html_rules
-from heedful.serving.gateway import ITEMS, Fields, Gateway, NonEmptyText
+from heedful.documents import TagRules, html_rules
+from heedful.serving.gateway import ITEMS, Fields, Gateway, Names, NonEmptyText
 from heedful.serving.languages import Catalogue
 from heedful.serving.refusals import InvalidError, UnauthorizedError
 from heedful.serving.service import Answer, TranslationRequest
@@ -80,16 +80,12 @@ class _Items(BaseModel):
     texts: Annotated[list[Item], Field(min_length=1)]
 
 
-def _listed(names: str) -> list[str]:
-    return [name for name in names.split(",") if name]
-
-
 class _Query(BaseModel, extra="forbid"):
     """The parameters of version 3.0; those that are not here are refused by name."""
 
     version: Annotated[str, Field(validation_alias=_VERSION)] = ""
     source: Annotated[str, Field(validation_alias=AliasChoices("from", "source"))] = ""
-    to: Annotated[list[str], BeforeValidator(_listed), Field(max_length=_MOST_TARGETS)] = []
+    to: Annotated[Names, Field(max_length=_MOST_TARGETS)] = []
     target: str = ""
     text_type: Annotated[_TextType, Field(validation_alias="textType")] = ""
     category: Literal["", "general", "generalnn"] = ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from heedful import InputError, Pair, SearchOptions, Translator
 from heedful.decoding.texts import TextCodec
-from heedful.documents.memory import TranslationMemory
+from heedful.documents import TranslationMemory
 from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.on_ray import RemoteTranslator
 from heedful.serving.options import ServiceOptions

@@ -63,23 +63,32 @@ def test_a_client_sees_its_own_glossaries_only(tmp_path: Path) -> None:
     add(store, stored("1", "ann", dog="Hund"))
     add(store, stored("2", "bob", dog="Köter"))
     assert [each.id for each in store.of("ann")] == ["1"]
-    assert [str(entry.targets[0]) for entry in store.terms("bob", "2", Pair("en", "de-AT")).entries] == [
+    assert [str(entry.targets[0]) for entry in store.terms("bob", ["2"], Pair("en", "de-AT")).entries] == [
         "Köter"
     ]
     with pytest.raises(NoSuchGlossaryError):
         store.get("ann", "2")
     with pytest.raises(NoSuchGlossaryError, match="from de to en"):
-        store.terms("ann", "1", Pair("de", "en"))
+        store.terms("ann", ["1"], Pair("de", "en"))
 
 
 def test_terms_are_read_anew_when_they_change_and_only_then(tmp_path: Path) -> None:
     store, pair = GlossaryStore(tmp_path / "g.json"), Pair("en", "de-AT")
     add(store, stored("a", dog="Hund"))
-    terms = store.terms("", "a", pair)
+    terms = store.terms("", ["a"], pair)
     add(store, stored("b", dog="Köter"))
-    assert store.terms("", "a", pair) is terms
+    assert store.terms("", ["a"], pair) is terms
     add(store, stored("a", dog="Dackel"))
-    assert store.terms("", "a", pair).entries[0].targets[0].text == "Dackel"
+    assert store.terms("", ["a"], pair).entries[0].targets[0].text == "Dackel"
+
+
+def test_the_first_of_several_glossaries_wins(tmp_path: Path) -> None:
+    store = GlossaryStore(tmp_path / "g.json")
+    add(store, stored("a", dog="Hund", cat="Katze"))
+    add(store, stored("b", cat="Kater", hat="Hut"))
+    entries = store.terms("", ["a", "b"], Pair("en", "de")).entries
+    found = {str(entry.source): str(entry.targets[0]) for entry in entries}
+    assert found == {"dog": "Hund", "cat": "Katze", "hat": "Hut"}
 
 
 def test_an_error_changes_nothing(tmp_path: Path) -> None:
@@ -98,11 +107,11 @@ def test_an_error_changes_nothing(tmp_path: Path) -> None:
 def test_what_one_process_writes_another_reads(tmp_path: Path) -> None:
     one, other = (GlossaryStore(tmp_path / "glossaries.json") for _ in range(2))
     add(one, stored("1", dog="Hund"))
-    assert [str(each.source) for each in other.terms("", "1", Pair("en", "de")).entries] == ["dog"]
+    assert [str(each.source) for each in other.terms("", ["1"], Pair("en", "de")).entries] == ["dog"]
     add(other, stored("2", cat="Katze"))
     add(one, stored("1", hat="Hut"))
     assert [each.id for each in other.of("")] == ["1", "2"]
-    assert [str(each.source) for each in other.terms("", "1", Pair("en", "de")).entries] == ["hat"]
+    assert [str(each.source) for each in other.terms("", ["1"], Pair("en", "de")).entries] == ["hat"]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +166,7 @@ def test_prepared_terms_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for number in range(10):
         entries = {f"a{n}": "b" for n in range(1 + number % 7)}
         add(store, stored(str(number), **entries))
-        assert len(store.terms("", str(number), Pair("en", "de")).entries) == len(entries)
+        assert len(store.terms("", [str(number)], Pair("en", "de")).entries) == len(entries)
         store.change(lambda known, name=str(number): known.pop(name))
     assert sum(len(entries) for entries, _ in store._terms.values()) <= 5
 
