@@ -188,8 +188,8 @@ def router(gateway: Gateway) -> APIRouter:
     _add_upload(of_deepl, gateway)
     _add_status(of_deepl, gateway)
     routes = APIRouter()
-    for each in (libre, of_deepl):
-        routes.include_router(each)
+    routes.include_router(libre)
+    routes.include_router(of_deepl)
     return routes
 
 

@@ -457,8 +457,8 @@ def _collected(items: Iterable[tuple[str, str | UploadFile]], model: type[BaseMo
 def schema_of_texts(limits: Limits) -> Schema:
     """Return the schema of one text, or of a list of them."""
     one = {"type": "string", "minLength": 1}
-    each = one | {"maxLength": limits.characters // limits.texts}
-    several = {"type": "array", "items": each, "minItems": 1, "maxItems": limits.texts}
+    shorter = one | {"maxLength": limits.characters // limits.texts}
+    several = {"type": "array", "items": shorter, "minItems": 1, "maxItems": limits.texts}
     return {"oneOf": [one | {"maxLength": limits.characters}, several]}
 
 
