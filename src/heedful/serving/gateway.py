@@ -270,7 +270,8 @@ async def read_fields(
         RequestTimeoutError: the body did not arrive in time.
         MediaTypeError: the body is neither JSON nor a form.
     """
-    query = _query(request, model)
+    encoded = request.scope["query_string"]
+    query = _urlencoded(encoded, "query string", model) if encoded else {}
     chunks = _chunks(request, most or max(_BODY_BYTES, 16 * limits.characters))
     async with _in_time(limits.body_seconds):
         body = b"".join([chunk async for chunk in chunks])
@@ -334,7 +335,8 @@ async def read_upload(
             raise InvalidError("Invalid request: missing file parameter")
         if (files[0].size or 0) > limits.document_bytes:
             raise BodyTooLargeError(f"a document may have {limits.document_bytes:,} bytes")
-        yield _query(request, model) | _collected(form.multi_items(), model), files[0]
+        query = _urlencoded(request.scope["query_string"], "query string", model)
+        yield query | _collected(form.multi_items(), model), files[0]
     finally:
         await form.close()
 
@@ -386,11 +388,6 @@ def _parsed(body: bytes, kind: str, model: type[BaseModel]) -> Fields:
     if not isinstance(content, dict):
         raise InvalidError(_NO_OBJECT)
     return {name: value for name, value in content.items() if value is not None}
-
-
-def _query(request: Request, model: type[BaseModel]) -> Fields:
-    encoded = request.scope["query_string"]
-    return _urlencoded(encoded, "query string", model) if encoded else {}
 
 
 def _urlencoded(encoded: bytes, what: str, model: type[BaseModel]) -> Fields:
