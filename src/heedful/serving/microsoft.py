@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Request
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
+from pydantic.alias_generators import to_camel
 
 from heedful.documents import TagRules, html_rules
 from heedful.serving.gateway import ITEMS, Fields, Gateway, Names, NonEmptyText
@@ -80,37 +81,41 @@ class _Items(BaseModel):
     texts: Annotated[list[Item], Field(min_length=1)]
 
 
-class _Query(BaseModel, extra="forbid"):
-    """The parameters of version 3.0; those that are not here are refused by name."""
+class _Strict(BaseModel, extra="forbid", alias_generator=to_camel):
+    """Parameters in camel case, as textType; one that is not here is refused by name."""
+
+
+class _Query(_Strict):
+    """The parameters of version 3.0."""
 
     version: Annotated[str, Field(validation_alias=_VERSION)] = ""
     source: Annotated[str, Field(validation_alias=AliasChoices("from", "source"))] = ""
     to: Annotated[Names, Field(max_length=_MOST_TARGETS)] = []
     target: str = ""
-    text_type: Annotated[_TextType, Field(validation_alias="textType")] = ""
+    text_type: _TextType = ""
     category: Literal["", "general", "generalnn"] = ""
-    profanity: Annotated[_NoAction, Field(validation_alias="profanityAction")] = ""
-    profanity_marker: Annotated[str, Field(validation_alias="profanityMarker")] = ""
-    alignment: Annotated[_No, Field(validation_alias="includeAlignment")] = ""
-    lengths: Annotated[_No, Field(validation_alias="includeSentenceLength")] = ""
-    suggested: Annotated[str, Field(validation_alias="suggestedFrom")] = ""
-    fallback: Annotated[str, Field(validation_alias="allowFallback")] = ""
+    profanity_action: _NoAction = ""
+    profanity_marker: str = ""
+    include_alignment: _No = ""
+    include_sentence_length: _No = ""
+    suggested_from: str = ""
+    allow_fallback: str = ""
     key: Annotated[str, Field(validation_alias="subscription-key")] = ""
 
 
-class _Target(BaseModel, extra="forbid"):
+class _Target(_Strict):
     language: NonEmptyText
-    profanity: Annotated[_NoAction | None, Field(validation_alias="profanityAction")] = None
-    profanity_marker: Annotated[str | None, Field(validation_alias="profanityMarker")] = None
-    fallback: Annotated[bool | None, Field(validation_alias="allowFallback")] = None
+    profanity_action: _NoAction | None = None
+    profanity_marker: str | None = None
+    allow_fallback: bool | None = None
     tone: Literal["neutral"] | None = None
     gender: Literal["neutral"] | None = None
 
 
-class _Input(BaseModel, extra="forbid"):
+class _Input(_Strict):
     text: str
     language: str | None = None
-    text_type: Annotated[_TextType | None, Field(validation_alias="textType")] = None
+    text_type: _TextType | None = None
     targets: Annotated[list[_Target], Field(min_length=1, max_length=_MOST_TARGETS)]
 
     @property
@@ -119,7 +124,7 @@ class _Input(BaseModel, extra="forbid"):
         return self.text_type == "html"
 
 
-class _Inputs(BaseModel, extra="forbid"):
+class _Inputs(_Strict):
     inputs: Annotated[list[_Input], Field(min_length=1)]
 
 
