@@ -34,7 +34,6 @@ class Running:
             ws="none",
             log_level="error",
             limit_concurrency=max_connections,
-            h11_max_incomplete_event_size=32_768,
         )
         self.server = uvicorn.Server(config)
         listening = socket.socket()  # of no named protocol, as uvicorn makes it for several workers

@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from heedful.decoding.alignment import texts_of_tokens, words_between_spaces
+from heedful.decoding.alignment import split_words, texts_of_tokens, words_between_spaces
 from heedful.storage.calibration import Calibration, part_features, sentence_features
 from heedful.text.tokenizer import Tokenizer
 
@@ -30,6 +30,15 @@ class Confidence:
     sentence: float
     words: tuple[float, ...]
     tokens: tuple[float, ...]
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the model is unsure of the sentence."""
+        return self.sentence < UNSURE
+
+    def by_word(self, text: str) -> list[tuple[str, float]]:
+        """Return each word of the text that this is about, and its probability."""
+        return list(zip(split_words(text), self.words, strict=True))
 
     @classmethod
     def joined(cls, parts: Sequence[Self | None], texts: Sequence[str]) -> Self | None:

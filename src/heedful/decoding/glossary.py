@@ -177,16 +177,6 @@ class Glossary:
         return _TermIndex(self.entries)
 
 
-def merged(glossaries: Sequence[Glossary]) -> Glossary:
-    """Return one glossary of several; for a term in several of them, the first one counts."""
-    if len(glossaries) == 1:
-        return glossaries[0]
-    entries: dict[TermText, Entry] = {}
-    for entry in (entry for each in glossaries for entry in each.entries):
-        entries.setdefault(entry.source, entry)
-    return Glossary(tuple(entries.values()))
-
-
 class _SourceTerm:
     """The source of an entry, prepared for the search in texts."""
 

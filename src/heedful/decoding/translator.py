@@ -38,7 +38,6 @@ from heedful.settings.arguments import checked
 from heedful.settings.options import PAIR_TOKENS, AtLeastOne, EngineChoice, PrecisionChoice
 from heedful.storage.bundle import Bundle, load_bundle
 from heedful.text import SpecialTokens
-from heedful.text.pair import choose_languages
 
 
 class Translator:
@@ -156,11 +155,8 @@ class Translator:
         if src_lang is None and tgt_lang is None:
             return self
         first, *others = (
-            replace(
-                each,
-                config=choose_languages(each.config, each.tokenizers, src_lang=src_lang, tgt_lang=tgt_lang),
-            )
-            for each in (self.bundle, *self.ensemble)
+            bundle.for_languages(src_lang=src_lang, tgt_lang=tgt_lang)
+            for bundle in (self.bundle, *self.ensemble)
         )
         return type(self)(
             first,

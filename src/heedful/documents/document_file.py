@@ -5,7 +5,7 @@ import copy
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from io import BytesIO
@@ -25,7 +25,7 @@ from heedful.documents.formats import (
     supported,
 )
 from heedful.documents.template import PartReader, Template, Unit
-from heedful.documents.text_files import check_columns
+from heedful.documents.text_files import check_columns, parse_columns
 from heedful.errors import InputError
 from heedful.spans.reading import WATCH, Watch
 
@@ -106,6 +106,28 @@ def check_table(name: str, file: BinaryIO, *, columns: Sequence[str], option: st
 def _check_no_columns(columns: Sequence[str], option: str) -> None:
     if columns:
         raise InputError(f"has no columns; {option} is for .csv and .tsv")
+
+
+def check_document(name: str, file: BinaryIO, *, columns: Iterable[str], option: str) -> list[str]:
+    """Check that a file has a known format, and the columns that hold text if it is a table.
+
+    Args:
+        name: the name of the file; its extension says the format.
+        file: its beginning is read.
+        columns: as `parse_columns` reads them.
+        option: see `read_document`.
+
+    Returns:
+        The columns, for `read_document`.
+
+    Raises:
+        InputError: it is no document, or has not these columns.
+    """
+    if format_of(name) is None:
+        raise InputError(f"Invalid file: the file extension is none of a document; {supported()}")
+    parsed = parse_columns(columns)
+    check_table(name, file, columns=parsed, option=option)
+    return parsed
 
 
 def read_document(

@@ -1,7 +1,6 @@
 """API keys, and origins of pages that may ask: authorisation."""
 
 import hashlib
-import hmac
 import json
 import logging
 import re
@@ -20,7 +19,7 @@ from pydantic import BaseModel, Field
 from heedful import InputError
 from heedful.errors import needing
 from heedful.runtime.durable import atomic_output
-from heedful.settings.parsing import parse_json, read_limited
+from heedful.settings.parsing import parse_json
 
 ANY = "*"
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")  # a name, or an IPv6 address
@@ -100,25 +99,24 @@ class KeyRing:
         self.keys = tuple(keys) if path is None else tuple(load_keys(path))
 
     def find(self, key: str) -> ApiKey | None:
-        """Return the key, in a time that does not depend on which it is; None for an unknown one."""
+        """Return the key by its hash, of which time can tell nothing; None for an unknown one."""
         if self._path is not None and (stamp := _stamp(self._path)) != self._stamp:
             self._stamp = stamp
             try:
                 self.keys = tuple(load_keys(self._path))
             except InputError as error:  # the keys that were read before stay valid
                 _log.error("the keys cannot be read again: %s", error)
-        digest = fingerprint(key)
-        matches = [each for each in self.keys if hmac.compare_digest(each.sha256, digest)]
-        return matches[-1] if matches else None
+        return {known.sha256: known for known in self.keys}.get(fingerprint(key))
 
 
 def _stamp(path: Path | None) -> tuple[int, ...] | None:
     """Return numbers that change when a file is replaced; None: there is no file."""
-    try:
-        status = None if path is None else path.stat()
-    except OSError:
+    if path is None:
         return None
-    return status and (status.st_ino, status.st_size, status.st_mtime_ns)
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
+    return None
 
 
 def load_keys(path: Path) -> list[ApiKey]:
@@ -128,7 +126,7 @@ def load_keys(path: Path) -> list[ApiKey]:
         InputError: it cannot be read, or holds something else.
     """
     try:
-        return list(_KeyFile.model_validate(parse_json(read_limited(path))).keys)
+        return list(_KeyFile.model_validate(parse_json(path.read_bytes())).keys)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
@@ -155,7 +153,7 @@ def make_key(path: Path, name: str, *, shared: str | None = None, requests_per_m
     key = _PREFIX + secrets.token_urlsafe(32)
 
     def add(keys: list[ApiKey]) -> list[ApiKey]:
-        if name in (each.name for each in keys):
+        if any(known.name == name for known in keys):
             raise InputError(f"{path}: there is a key for {name!r}; take another name, or --revoke-key it")
         return [*keys, ApiKey(name, fingerprint(key), requests_per_minute)]
 
@@ -175,7 +173,7 @@ def revoke_key(path: Path, name: str, *, shared: str | None = None) -> None:
     """
 
     def remove(keys: list[ApiKey]) -> list[ApiKey]:
-        kept = [each for each in keys if each.name != name]
+        kept = [key for key in keys if key.name != name]
         if len(kept) == len(keys):
             raise InputError(f"{path}: there is no key for {name!r}; --list-keys shows the names")
         return kept
@@ -189,7 +187,7 @@ def _change_keys(path: Path, work: Callable[[list[ApiKey]], list[ApiKey]], share
     try:
         with locked(path):
             keys = work(load_keys(path) if path.exists() else [])
-            put_private_file(path, json.dumps({"keys": [asdict(each) for each in keys]}, indent=1) + "\n")
+            put_private_file(path, json.dumps({"keys": list(map(asdict, keys))}, indent=1) + "\n")
     except filelock.Timeout:
         raise InputError(f"{path}: another process is changing it; try again") from None
     if shared is not None:
@@ -224,8 +222,8 @@ def share_keys(url: str, keys: Sequence[ApiKey] | None) -> None:
         MissingExtraError: redis is not installed.
     """
     values = {
-        each.sha256: json.dumps({name: value for name, value in asdict(each).items() if name != "sha256"})
-        for each in keys or ()
+        key.sha256: json.dumps({"name": key.name, "requests_per_minute": key.requests_per_minute})
+        for key in keys or ()
     }
     with _redis(url) as redis, redis.pipeline() as batch:
         batch.ping()

@@ -17,6 +17,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import ValidationError
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -26,11 +27,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from heedful import serving
 from heedful.serving import libretranslate, microsoft
 from heedful.serving.explain import Explainer, ExplainRequest
-from heedful.serving.gateway import AUTO, FACTS, Gateway, described_body, schema_of, unless_gone
+from heedful.serving.gateway import AUTO, FACTS, Gateway, described_body, mistake, schema_of, unless_gone
 from heedful.serving.libretranslate import REFUSALS, LibreError
 from heedful.serving.metrics import Metrics
 from heedful.serving.refusals import (
     BodyTooLargeError,
+    InvalidError,
     LanguageError,
     RefusedError,
     RequestTimeoutError,
@@ -97,9 +99,9 @@ class MetricsMiddleware:
             endpoint = getattr(scope.get("route"), "path", "other")
             self._metrics.seconds.labels(endpoint, str(status)).observe(seconds)
             fields = {"method": method, "endpoint": endpoint, "status": status, "ms": round(1000 * seconds)}
-            facts = {name: each for name, each in scope.get(FACTS, {}).items() if each}
-            line = "{method} {endpoint} {status} {ms} ms".format_map(fields)
-            line = " ".join([line, *map("{0[0]}={0[1]}".format, facts.items())])
+            facts = {name: fact for name, fact in scope.get(FACTS, {}).items() if fact}
+            said = [f"{name}={fact}" for name, fact in facts.items()]
+            line = " ".join(["{method} {endpoint} {status} {ms} ms".format_map(fields), *said])
             _access_log.info("%s", line, extra={"facts": fields | facts})
 
 
@@ -118,16 +120,17 @@ def add_error_answers(app: FastAPI) -> None:
                 message = f"Value for '{error.parameter}_lang' not supported."
         return _error(request, status, message, headers)
 
+    @app.exception_handler(ValidationError)
+    async def invalid(request: Request, error: ValidationError) -> Response:
+        return await refused(request, InvalidError(mistake(error)))
+
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
         detail, headers = str(error.detail), dict(error.headers or {})
         if error.status_code == 404 and _is_deepl(request):
             detail = "Not found: this server does not support it"
         elif error.status_code == 405:
-            operations = request.app.openapi()["paths"].get(request.url.path)  # a route knows its own method
-            if operations:
-                methods = {*map(str.upper, operations), *(["HEAD"] if "get" in operations else [])}
-                headers["Allow"] = ", ".join(sorted(methods))
+            headers |= _allowed_methods(request)
         return _error(request, error.status_code, detail, headers)
 
     @app.exception_handler(ClientDisconnect)
@@ -137,6 +140,14 @@ def add_error_answers(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
         return _error(request, 500, _INTERNAL, {})
+
+
+def _allowed_methods(request: Request) -> dict[str, str]:
+    """Return the header with all methods of a path: each route only knows its own."""
+    methods = set(request.app.openapi()["paths"].get(request.url.path, ()))
+    if "get" in methods:
+        methods.add("head")
+    return {"Allow": ", ".join(sorted(map(str.upper, methods)))} if methods else {}
 
 
 def _is_deepl(request: Request) -> bool:
@@ -197,7 +208,7 @@ def _page_of_operations(spec: dict[str, Any]) -> str:
     rows = []
     for path, methods in spec["paths"].items():
         for method, operation in methods.items():
-            names = [each["name"] for each in operation.get("parameters", [])]
+            names = [parameter["name"] for parameter in operation.get("parameters", [])]
             content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
             schema = content.get("schema", {})
             names += (schema.get("oneOf", [schema])[0]).get("properties", {})
@@ -259,8 +270,8 @@ def application(gateway: Gateway) -> FastAPI:
     add_error_answers(app)
     app.include_router(libretranslate.router(gateway))
     app.include_router(operations_router(app, gateway))
-    for each in iter_modules(serving.__path__):  # a dialect is a module of this folder with a router
-        module = import_module(f"{serving.__name__}.{each.name}")
+    for found in iter_modules(serving.__path__):  # a dialect is a module of this folder with a router
+        module = import_module(f"{serving.__name__}.{found.name}")
         if module is not libretranslate and hasattr(module, "router"):
             app.include_router(module.router(gateway))
     app.include_router(explanations_router(gateway, explainer))

@@ -2,18 +2,27 @@
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import PydanticKnownError
 
 from heedful import Glossary, Pair
-from heedful.decoding.glossary import merged
-from heedful.documents.formats import primary_language
-from heedful.documents.markup import TagRules, html_rules, xml_rules
-from heedful.serving.gateway import Gateway, get_and_post, read_fields, refusals, schema_of, schema_of_texts
-from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
+from heedful.documents import TagRules, html_rules, primary_language, xml_rules
+from heedful.serving.gateway import (
+    Gateway,
+    Names,
+    NonEmptyText,
+    Texts,
+    get_and_post,
+    read_fields,
+    refusals,
+    schema_of,
+    schema_of_texts,
+)
+from heedful.serving.refusals import InvalidError
 from heedful.serving.service import TranslationRequest
 from heedful.text.languages import language_name
 
@@ -51,12 +60,21 @@ class DeepLLanguage(BaseModel):
     supports_formality: bool | None = None
 
 
-def _listed(value: object) -> object:
-    """Lists may come as text with commas, or one name alone."""
-    return [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
+def _only(*values: object) -> AfterValidator:
+    """Take these values, which change nothing; the refusal of others says that the parameter is unknown."""
+
+    def check(value: object) -> object:
+        if value not in values:
+            raise PydanticKnownError("extra_forbidden")
+        return value
+
+    return AfterValidator(check)
 
 
-_Names = Annotated[list[str], BeforeValidator(_listed), Field(json_schema_extra={"maxItems": 100})]
+_Names = Annotated[Names, Field(json_schema_extra={"maxItems": 100})]
+_NotSupported = SkipJsonSchema[Annotated[str | list[str], _only("", [])]]
+_Formality = SkipJsonSchema[Annotated[str, _only("", "default", "prefer_more", "prefer_less")]]
+_Model = Literal["", "quality_optimized", "prefer_quality_optimized", "latency_optimized"]
 
 
 class SharedFields(BaseModel, extra="forbid"):
@@ -65,51 +83,37 @@ class SharedFields(BaseModel, extra="forbid"):
     What is not here is refused by its name.
     """
 
-    target_lang: str = Field(min_length=1)
+    target_lang: NonEmptyText
     source_lang: str = ""
-    formality: SkipJsonSchema[Literal["", "default", "more", "less", "prefer_more", "prefer_less"]] = (
-        "default"
-    )
+    formality: _Formality = "default"
     glossary_id: str = ""
     glossary_ids: Annotated[_Names, Field(max_length=5)] = []
-    style_id: SkipJsonSchema[str] = ""
+    style_id: _NotSupported = ""
     auth_key: SkipJsonSchema[str] = ""
-
-    @model_validator(mode="after")
-    def refuse_what_is_not_supported(self) -> Self:
-        """Refuse, by name, parameters that would change the translation but are not supported."""
-        if self.formality in ("more", "less"):
-            raise InvalidError("'formality' is not supported for given 'target_lang'.")
-        for name in ("style_id", "translation_memory_id", "custom_instructions"):
-            if getattr(self, name, None):
-                raise InvalidError(f"'{name}' is not supported by this server.")
-        return self
 
 
 class _Fields(SharedFields):
     """The parameters of texts."""
 
-    text: Annotated[
-        list[str],
-        Field(min_length=1),
-        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
-    ]
+    text: Annotated[Texts, Field(min_length=1)]
     split_sentences: Annotated[Literal["", "0", "1", "nonewlines"], BeforeValidator(str)] = ""
-    model_type: SkipJsonSchema[
-        Literal["", "quality_optimized", "prefer_quality_optimized", "latency_optimized"]
-    ] = ""
-    custom_instructions: SkipJsonSchema[_Names] = []
+    model_type: SkipJsonSchema[_Model] = ""
+    custom_instructions: _NotSupported = ""
     context: SkipJsonSchema[str] = ""
     debug: SkipJsonSchema[str | bool] = False
     preserve_formatting: SkipJsonSchema[str | bool] = False
     show_billed_characters: SkipJsonSchema[str | bool] = True
-    translation_memory_id: SkipJsonSchema[str] = ""
+    translation_memory_id: _NotSupported = ""
     tag_handling_version: SkipJsonSchema[Literal["", "v1", "v2"]] = ""
     outline_detection: bool = True
     tag_handling: Literal["", "html", "xml"] = ""
     splitting_tags: _Names = []
     non_splitting_tags: _Names = []
     ignore_tags: _Names = []
+
+
+class _LanguageFields(BaseModel):
+    type: Literal["source", "target"] = "source"
 
 
 REFUSALS = refusals(
@@ -173,10 +177,8 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
     @routes.post("/v2/languages", **options)
     async def languages(request: Request) -> list[DeepLLanguage]:
         """Return the languages to translate from (`type=source`, the default) or into (`type=target`)."""
-        which = (await read_fields(request, limits, BaseModel)).get("type", "source")
-        if which not in ("source", "target"):
-            raise InvalidError("Value for 'type' not supported.")
-        if which == "target":
+        fields = await read_fields(request, limits, _LanguageFields)
+        if _LanguageFields.model_validate(fields).type == "target":
             return [
                 DeepLLanguage(language=code.upper(), name=language_name(code), supports_formality=False)
                 for code in catalogue.targets
@@ -203,7 +205,7 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
     @routes.get("/v2/usage")
     async def usage(request: Request) -> dict[str, int]:
         """Return how many characters the client has had translated since the server started."""
-        client = await gateway.authorize(request, request.query_params.get("auth_key", ""))
+        client = await gateway.authorize(request, request.query_params)
         return {"character_count": await gateway.records.characters(client), "character_limit": _NO_LIMIT}
 
 
@@ -221,10 +223,7 @@ def glossary_of(parameters: SharedFields, gateway: Gateway, client: str) -> Call
         raise InvalidError("Use either glossary_id or glossary_ids, not both.")
     if not parameters.source_lang:
         raise InvalidError("Use of a glossary requires the source_lang parameter to be specified.")
-    if gateway.glossaries is None:
-        raise NoSuchGlossaryError("Glossary not found")
-    store = gateway.glossaries
-    return lambda pair: merged([store.terms(client, each, pair) for each in ids])
+    return gateway.stored_terms(client, ids)
 
 
 def _rules(parameters: _Fields) -> TagRules:

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from heedful.documents.formats import primary_language
+from heedful.documents import primary_language
 from heedful.serving.deepl import REFUSALS
 from heedful.serving.gateway import Gateway, M, NonEmptyText, described_body, described_query, schema_of
 from heedful.serving.glossaries import Dictionary, GlossaryStore, StoredGlossary, owned, parse_entries
@@ -60,7 +60,7 @@ def _described(stored: StoredGlossary) -> dict[str, Any]:
     return {
         "glossary_id": stored.id,
         "name": stored.name,
-        "dictionaries": [_described_dictionary(each) for each in stored.dictionaries],
+        "dictionaries": list(map(_described_dictionary, stored.dictionaries)),
         "creation_time": stored.created,
     }
 
@@ -89,7 +89,7 @@ class _Clients:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         direct = gateway.service.catalogue.pairs  # a translation through a third language uses no terms
-        pairs = {(primary_language(each.src), primary_language(each.tgt)) for each in direct}
+        pairs = {(primary_language(pair.src), primary_language(pair.tgt)) for pair in direct}
         self.pairs = sorted((src, tgt) for src, tgt in pairs if src != tgt)
 
     async def asked(self, request: Request, model: type[M]) -> tuple[str, M]:
@@ -125,27 +125,25 @@ class _Clients:
         Raises:
             InvalidError: no model translates it.
         """
-        source, target = (language_code(each) or "" for each in (fields.source_lang, fields.target_lang))
-        pair = (primary_language(source), primary_language(target))
+        source, target = language_code(fields.source_lang), language_code(fields.target_lang)
+        pair = (primary_language(source or ""), primary_language(target or ""))
         if pair not in self.pairs:
             raise InvalidError("Unsupported glossary source and target language pair")
         return pair
 
     async def dictionaries(self, asked: Sequence[_DictionaryFields]) -> list[Dictionary]:
         """Return dictionaries from their parameters."""
-        forms = [(self.pair(each), each.entries, each.entries_format) for each in asked]
+        pairs = [self.pair(fields) for fields in asked]
 
-        def parse() -> list[Dictionary]:
-            return [
-                Dictionary(source=pair[0], target=pair[1], entries=parse_entries(entries, form, pair))
-                for pair, entries, form in forms
-            ]
+        def parse(fields: _DictionaryFields, pair: tuple[str, str]) -> Dictionary:
+            entries = parse_entries(fields.entries, fields.entries_format, pair)
+            return Dictionary(source=pair[0], target=pair[1], entries=entries)
 
-        return await asyncio.to_thread(parse)
+        return await asyncio.to_thread(lambda: list(map(parse, asked, pairs)))
 
     async def create(self, owner: str, name: str, dictionaries: list[Dictionary]) -> StoredGlossary:
         """Store a new glossary."""
-        if len({each.pair for each in dictionaries}) < len(dictionaries):
+        if len({dictionary.pair for dictionary in dictionaries}) < len(dictionaries):
             raise InvalidError("Bad request. Reason: two dictionaries are of the same pair of languages")
         created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         stored = StoredGlossary(
@@ -172,9 +170,9 @@ class _Clients:
 
         def change(glossaries: dict[str, StoredGlossary]) -> None:
             work(glossaries)
-            own = [each for each in glossaries.values() if each.owner == owner]
-            number = sum(len(each.entries) for stored in own for each in stored.dictionaries)
-            if len(own) > _MOST:
+            kept = [stored for stored in glossaries.values() if stored.owner == owner]
+            number = sum(stored.num_entries for stored in kept)
+            if len(kept) > _MOST:
                 raise InvalidError(f"Too many glossaries: there are {_MOST:,}; delete one")
             if number > _MOST_ENTRIES:
                 raise InvalidError(
@@ -223,8 +221,8 @@ def _add_v2(routes: APIRouter, clients: _Clients) -> None:
     @routes.get("/v2/glossaries")
     async def listed(request: Request) -> dict[str, list[dict[str, Any]]]:
         """Return the glossaries of one pair of languages."""
-        stored = [each for each in await clients.glossaries(request) if len(each.dictionaries) == 1]
-        return {"glossaries": list(map(_described_of_v2, stored))}
+        found = await clients.glossaries(request)
+        return {"glossaries": [_described_of_v2(stored) for stored in found if len(stored.dictionaries) == 1]}
 
     @routes.get("/v2/glossaries/{glossary_id}")
     async def described(request: Request, glossary_id: str) -> dict[str, Any]:
@@ -265,8 +263,8 @@ def _add_v3(routes: APIRouter, clients: _Clients) -> None:
 
         def work(stored: StoredGlossary) -> None:
             stored.name = asked.name or stored.name
-            for each in dictionaries:
-                stored.put(each, merge=True)
+            for dictionary in dictionaries:
+                stored.put(dictionary, merge=True)
 
         return _described(await clients.change(owner, glossary_id, work))
 

@@ -13,14 +13,12 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Field
 from pydantic.json_schema import SkipJsonSchema
 from starlette.background import BackgroundTask
 
 from heedful import InputError
-from heedful.documents.document_file import check_table
-from heedful.documents.formats import format_of, supported
-from heedful.documents.text_files import parse_columns
+from heedful.documents import check_document
 from heedful.serving import deepl, libretranslate
 from heedful.serving.document_jobs import (
     COLUMNS_FIELD,
@@ -35,6 +33,7 @@ from heedful.serving.gateway import (
     Gateway,
     NonEmptyText,
     Schema,
+    Texts,
     get_and_post,
     read_upload,
     schema_of,
@@ -58,9 +57,7 @@ class TranslatedFile(BaseModel):
 
 
 _Columns = Annotated[
-    list[str],
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
-    AfterValidator(parse_columns),
+    Texts,
     Field(
         default_factory=list,
         description="Names or numbers (from 1) of the columns that hold text. A table in CSV or TSV needs "
@@ -151,14 +148,15 @@ async def _received(
     gateway.check_origin(request)
     upload = read_upload(request, service.limits, model)
     async with jobs.admitted(sender_of(request)), upload as (fields, file):
-        client, parameters = await gateway.parameters(request, model, fields)
+        client = await gateway.authorize(request, fields)
+        parameters = model.model_validate(fields)
         name = _name(parameters.filename or file.filename or "")
         if parameters.output_format.lower() not in ("", PurePath(name).suffix[1:].lower()):
             raise InvalidError("'output_format' must be the format of the document.")
         source, target = service.catalogue.languages(*parameters.languages)
-        columns = parameters.columns
+        check = partial(check_document, columns=parameters.columns, option=COLUMNS_FIELD)
         try:
-            await asyncio.to_thread(check_table, name, file.file, columns=columns, option=COLUMNS_FIELD)
+            columns = await asyncio.to_thread(check, name, file.file)
         except InputError as error:
             raise InvalidError(str(error)) from None
         document = DocumentRequest(
@@ -177,16 +175,9 @@ async def _received(
 
 
 def _name(name: str) -> str:
-    """Return the name of an uploaded file, with the extension of a known format.
-
-    Raises:
-        InvalidError: it has no such extension.
-    """
-    name = "".join(each for each in PurePath(name.replace("\\", "/")).name if each.isprintable())
-    stem, suffix = PurePath(name).stem, PurePath(name).suffix
-    if format_of(name) is None:
-        raise InvalidError(f"Invalid file: the file extension is none of a document; {supported()}")
-    return stem[: _LONGEST_NAME - len(suffix)] + suffix
+    """Return the name of an uploaded file, without its folders, and not too long."""
+    path = PurePath("".join(filter(str.isprintable, PurePath(name.replace("\\", "/")).name)))
+    return path.stem[: _LONGEST_NAME - len(path.suffix)] + path.suffix
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -197,8 +188,8 @@ def router(gateway: Gateway) -> APIRouter:
     _add_upload(of_deepl, gateway)
     _add_status(of_deepl, gateway)
     routes = APIRouter()
-    for each in (libre, of_deepl):
-        routes.include_router(each)
+    routes.include_router(libre)
+    routes.include_router(of_deepl)
     return routes
 
 

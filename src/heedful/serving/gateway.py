@@ -7,7 +7,17 @@ the OpenAPI description is derived from them.
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -16,14 +26,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from python_multipart.multipart import parse_options_header
-from starlette.datastructures import FormData, UploadFile
-from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException
+from starlette.datastructures import FormData, Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
-from starlette.types import Message
 
+from heedful import Glossary, Pair
 from heedful.serving.access import ANY, ApiKey
 from heedful.serving.limits import Limits
 from heedful.serving.records import ClientRecords
@@ -31,6 +40,7 @@ from heedful.serving.refusals import (
     BodyTooLargeError,
     InvalidError,
     MediaTypeError,
+    NoSuchGlossaryError,
     RequestTimeoutError,
     UnauthorizedError,
     UnavailableError,
@@ -40,8 +50,6 @@ from heedful.serving.service import Answer, TranslationRequest, TranslationServi
 from heedful.settings.parsing import parse_json
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
     from heedful.serving.document_jobs import DocumentJobs
     from heedful.serving.glossaries import GlossaryStore
 
@@ -51,18 +59,28 @@ _LARGE = 2**17  # a larger body is parsed in a thread, not in the event loop
 _MAX_PART = 2**16  # bytes of a parameter beside a file, and of all of them
 _BYTES_A_SECOND = 2**17  # of a client that sends a document
 _JSON = re.compile(r"application/([\w.+-]*\+)?json")
-_FORM = "application/x-www-form-urlencoded"
+_PLAIN_JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
 _ITEM = re.compile(r"(?P<list>\w+)\[(?P<number>\d{1,4})\]\.(?P<name>\w+)")
 _EMPTY = ("missing", "string_too_short", "too_short")  # types of pydantic's errors
 _NO_OBJECT = "Invalid JSON format: must be an object"
-_SCHEMES = ("deepl-auth-key", "bearer")
+_AUTHORIZATION = re.compile(r"\s*(?:deepl-auth-key|bearer)\s+(?P<key>.+)", re.IGNORECASE)
+_KEY_FIELDS = ("api_key", "auth_key", "subscription-key")  # one for each dialect
+_ANYONE = ApiKey("", "")  # without a key
 _log = logging.getLogger("heedful.serving")
+
+
+def _names(value: object) -> object:
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
 
 FACTS = "heedful.facts"  # in the scope of a request: what the log says of it besides path, status and time
 ITEMS = "[]"  # the parameter with the elements of a body that is a JSON array; no model has this name
 AUTO = "auto"  # in place of the source language: identify it
 NonEmptyText = Annotated[str, Field(min_length=1)]
+# Texts, which may come as one; and names, which may come as one text with commas.
+Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+Names = Annotated[list[str], BeforeValidator(_names)]
 Fields = dict[str, Any]
 Schema = dict[str, Any]
 M = TypeVar("M", bound=BaseModel)
@@ -90,12 +108,12 @@ class Gateway:
     documents: "DocumentJobs | None" = None
     origins: Sequence[str] = ()
 
-    async def authorize(self, request: Request, key: str, *, is_counted: bool = True) -> str:
+    async def authorize(self, request: Request, fields: Mapping[str, Any], *, is_counted: bool = True) -> str:
         """Return the name of the client's key, or "" if no key is needed.
 
         Args:
             request: the request; the key may be in a header. Its address identifies a client without keys.
-            key: the key in the parameters; "": none.
+            fields: the parameters, which may have the key.
             is_counted: whether the request counts for the client's rate.
 
         Raises:
@@ -103,22 +121,18 @@ class Gateway:
             TooManyRequestsError: too many requests.
             UnavailableError: the records cannot be reached.
         """
-        api_key: ApiKey | None = None
+        client = _ANYONE
         if self.records.key_required:
-            words = request.headers.get("authorization", "").split(None, 1)
-            key = key or (words[1] if len(words) == 2 and words[0].lower() in _SCHEMES else "")
-            key = key or request.headers.get("ocp-apim-subscription-key", "")
-            api_key = await self.records.find(key) if key else None
-            if api_key is None:
+            key = _key_of(request, fields)
+            known = await self.records.find(key)
+            if known is None:
                 raise UnauthorizedError("Invalid API key" if key else "An API key is required")
-        name = "" if api_key is None else api_key.name
-        per_minute = self.service.limits.requests_per_minute
-        if api_key is not None:
-            per_minute = api_key.requests_per_minute or per_minute
+            client = known
+        per_minute = client.requests_per_minute or self.service.limits.requests_per_minute
         if per_minute and is_counted:
-            await self.records.count_request(sender_of(request, client=name), per_minute)
-        request.scope.setdefault(FACTS, {})["key"] = name
-        return name
+            await self.records.count_request(sender_of(request, client=client.name), per_minute)
+        request.scope.setdefault(FACTS, {})["key"] = client.name
+        return client.name
 
     def check_origin(self, request: Request) -> None:
         """Refuse a request that a page of another site makes a browser send (cross-site request forgery).
@@ -133,33 +147,35 @@ class Gateway:
             raise UnauthorizedError("Pages of this origin may not change anything here (--cors)")
 
     async def parameters(
-        self,
-        request: Request,
-        model: type[M],
-        fields: Fields | None = None,
-        *,
-        most: int | None = None,
-        is_counted: bool = True,
+        self, request: Request, model: type[M], *, most: int | None = None, is_counted: bool = True
     ) -> tuple[str, M]:
-        """Authorise a request (see `authorize`); return the name of its client, and its parameters.
+        """Read and authorise a request (see `authorize`); return the name of its client, and its parameters.
 
         Args:
             request: the request; its body or query string has the parameters, which may contain the key.
             model: the model of the parameters.
-            fields: what `read_fields` returned; None: it is called.
             most: the most bytes of the body; None: 16 for each character of the limit, at least 128 KiB.
             is_counted: whether the request counts for the client's rate.
 
         Raises:
-            RefusedError: as `read_fields`, `authorize` and `validated`, or the body is a JSON array.
+            RefusedError: as `read_fields` and `authorize`, or the body is a JSON array.
+            ValidationError: a parameter is missing or cannot be.
         """
-        if fields is None:
-            fields = await read_fields(request, self.service.limits, model, most=most)
+        fields = await read_fields(request, self.service.limits, model, most=most)
         if ITEMS in fields:
             raise InvalidError(_NO_OBJECT)
-        key = fields.get("api_key") or fields.get("auth_key") or ""
-        client = await self.authorize(request, str(key), is_counted=is_counted)
-        return client, validated(model, fields)
+        client = await self.authorize(request, fields, is_counted=is_counted)
+        return client, model.model_validate(fields)
+
+    def stored_terms(self, client: str, ids: Sequence[str]) -> Callable[[Pair], Glossary]:
+        """Return a function for the terms of a client's glossaries (see `GlossaryStore.terms`).
+
+        Raises:
+            NoSuchGlossaryError: no glossaries are stored.
+        """
+        if self.glossaries is None:
+            raise NoSuchGlossaryError("Glossary not found")
+        return partial(self.glossaries.terms, client, ids)
 
     async def translate(self, request: Request, client: str, asked: TranslationRequest) -> list[Answer]:
         """Return the answers; stop if the client closes its connection.
@@ -171,7 +187,7 @@ class Gateway:
             _log.info("%s -> %s: %r", asked.source or AUTO, asked.target, asked.texts)
         answers = await unless_gone(request, self.service.translate(asked))
         characters = sum(map(len, asked.texts))
-        sources = ",".join(sorted({each.source for each in answers}))
+        sources = ",".join(sorted({answer.source for answer in answers}))
         request.scope[FACTS] |= {"pair": f"{sources}-{asked.target}", "characters": characters}
         await self.count_characters(client, characters)
         return answers
@@ -184,6 +200,16 @@ class Gateway:
             await self.records.add_characters(client, characters)
         except UnavailableError as error:
             _log.warning("usage is not counted: %s", error)
+
+
+def _key_of(request: Request, fields: Mapping[str, Any]) -> str:
+    """Return the key of a request, from its parameters or a header; "": there is none."""
+    given = [fields.get(name) for name in _KEY_FIELDS]
+    authorization = _AUTHORIZATION.fullmatch(request.headers.get("authorization", ""))
+    if authorization is not None:
+        given.append(authorization["key"])
+    given.append(request.headers.get("ocp-apim-subscription-key"))
+    return next((str(key) for key in given if key), "")
 
 
 def sender_of(request: Request, *, client: str = "") -> str:
@@ -244,58 +270,40 @@ async def read_fields(
         RequestTimeoutError: the body did not arrive in time.
         MediaTypeError: the body is neither JSON nor a form.
     """
-    query = _urlencoded(request.scope["query_string"], "query string", model)
-    most = most or max(_BODY_BYTES, 16 * limits.characters)
-    body = await _read(request, Request.body, most=most, seconds=limits.body_seconds)
+    encoded = request.scope["query_string"]
+    query = _urlencoded(encoded, "query string", model) if encoded else {}
+    chunks = _chunks(request, most or max(_BODY_BYTES, 16 * limits.characters))
+    async with _in_time(limits.body_seconds):
+        body = b"".join([chunk async for chunk in chunks])
     if not body:
         return query
-    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    kind, boundary = _media_type(request)
     if kind == _MULTIPART:
-        return query | await _multipart(request, body, model)
-
-    def parse() -> Fields:
-        if _JSON.fullmatch(kind) or (not kind and body.lstrip()[:1] in (b"{", b"[")):
-            with _refused("JSON format"):
-                content = parse_json(body)
-            if not isinstance(content, dict | list):
-                raise InvalidError(_NO_OBJECT)
-            items = {ITEMS: content} if isinstance(content, list) else content
-            return {name: value for name, value in items.items() if value is not None}
-        if kind in (_FORM, ""):
-            return _urlencoded(body, "form", model)
-        raise MediaTypeError(f"{kind[:60]}: must be application/json, {_FORM} or {_MULTIPART}")
-
-    return query | (await asyncio.to_thread(parse) if len(body) > _LARGE else parse())
+        return query | await _multipart(body, boundary, model)
+    if not kind:
+        kind = _PLAIN_JSON if body.lstrip()[:1] in (b"{", b"[") else _FORM
+    if len(body) > _LARGE:
+        return query | await asyncio.to_thread(_parsed, body, kind, model)
+    return query | _parsed(body, kind, model)
 
 
-def validated(model: type[M], fields: Fields) -> M:
-    """Return the parameters as a model has them.
-
-    Raises:
-        InvalidError: one is missing or cannot be.
-    """
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-    first, path = errors[0], _path(errors[0])
-    name = str(first["loc"][0]) if first["loc"] else "request"
+def mistake(error: ValidationError) -> str:
+    """Return what is wrong with the parameters of a request, as `dictionaries[0].name parameter: ...`."""
+    errors = error.errors(include_url=False, include_input=False)
+    kind, place = errors[0]["type"], errors[0]["loc"] or ("request",)
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
+    name, path = str(place[0]), "".join(steps).removeprefix(".")
     # A field that takes a text or a list has two errors if both are wrong.
-    if any(each["type"] in _EMPTY and each["loc"][:1] == first["loc"][:1] for each in errors):
+    kinds_of_field = {other["type"] for other in errors if other["loc"][:1] == place[:1]}
+    if not kinds_of_field.isdisjoint(_EMPTY):
         problem = f"missing {name} parameter"
-    elif first["type"] == "extra_forbidden":
-        problem = f"{path} is not supported by this server"
-    elif first["type"].startswith("int_"):
+    elif kind == "extra_forbidden":
+        problem = f"{path!r} is not supported by this server"
+    elif kind.startswith("int_"):
         problem = f"{name} parameter is not a number"
     else:  # the path, if it is in an object in a list
-        problem = f"{path if len(first['loc']) > 2 else name} parameter: {first['msg']}"
-    raise InvalidError(f"Invalid request: {problem}")
-
-
-def _path(error: "ErrorDetails") -> str:
-    """Return the parameter of an error, such as dictionaries[0].name."""
-    name, *rest = error["loc"] or ("request",)
-    return str(name) + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in rest)
+        problem = f"{path if len(place) > 2 else name} parameter: {errors[0]['msg']}"
+    return f"Invalid request: {problem}"
 
 
 @asynccontextmanager
@@ -315,41 +323,47 @@ async def read_upload(
         RequestTimeoutError: the body did not arrive in time.
         MediaTypeError: the body is no multipart form.
     """
-    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    kind, boundary = _media_type(request)
     if kind != _MULTIPART:
         raise MediaTypeError(f"{kind[:60] or 'no type'}: must be {_MULTIPART}, with a file")
-    seconds = limits.body_seconds + limits.document_bytes / _BYTES_A_SECOND
-    read = partial(_form, max_files=1, max_part_size=_MAX_PART)
-    form = await _read(request, read, most=limits.document_bytes + _MAX_PART, seconds=seconds)
+    chunks = _chunks(request, limits.document_bytes + _MAX_PART)
+    async with _in_time(limits.body_seconds + limits.document_bytes / _BYTES_A_SECOND):
+        form = await _form(chunks, boundary, max_files=1, max_part_size=_MAX_PART)
     try:
-        files = [each for _, each in form.multi_items() if isinstance(each, UploadFile)]
+        files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
         if not (files and files[0].filename):
             raise InvalidError("Invalid request: missing file parameter")
         if (files[0].size or 0) > limits.document_bytes:
             raise BodyTooLargeError(f"a document may have {limits.document_bytes:,} bytes")
         query = _urlencoded(request.scope["query_string"], "query string", model)
-        yield query | _fields_of(form, model), files[0]
+        yield query | _collected(form.multi_items(), model), files[0]
     finally:
         await form.close()
 
 
-async def _read(request: Request, work: Callable[[Request], Awaitable[T]], *, most: int, seconds: float) -> T:
-    """Return the result of reading a body; raise an error if it is too large or too slow."""
+async def _chunks(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+    """Yield the parts of a body, which may have this number of bytes."""
     size = 0
-
-    async def receive() -> Message:
-        nonlocal size
-        message = await request.receive()
-        size += len(message.get("body", b""))
+    async for chunk in request.stream():
+        size += len(chunk)
         if size > most:
             raise BodyTooLargeError(f"a body may have {most:,} bytes")
-        return message
+        yield chunk
 
+
+@asynccontextmanager
+async def _in_time(seconds: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds):
-            return await work(Request(request.scope, receive))
+            yield
     except TimeoutError:
         raise RequestTimeoutError(f"the body did not come within {seconds:g} seconds") from None
+
+
+def _media_type(request: Request) -> tuple[str, bytes]:
+    """Return the type of a body, "" if its header is missing, and the boundary of a form's parts."""
+    kind, options = parse_options_header(request.headers.get("content-type"))
+    return kind.decode("latin-1"), options.get(b"boundary", b"")
 
 
 @contextmanager
@@ -361,75 +375,87 @@ def _refused(what: str) -> Iterator[None]:
         raise InvalidError(f"Invalid {what}: {error}") from None
 
 
+def _parsed(body: bytes, kind: str, model: type[BaseModel]) -> Fields:
+    """Return the parameters in a body of this type."""
+    if kind == _FORM:
+        return _urlencoded(body, "form", model)
+    if not _JSON.fullmatch(kind):
+        raise MediaTypeError(f"{kind[:60]}: must be {_PLAIN_JSON}, {_FORM} or {_MULTIPART}")
+    with _refused("JSON format"):
+        content = parse_json(body)
+    if isinstance(content, list):
+        return {ITEMS: content}
+    if not isinstance(content, dict):
+        raise InvalidError(_NO_OBJECT)
+    return {name: value for name, value in content.items() if value is not None}
+
+
 def _urlencoded(encoded: bytes, what: str, model: type[BaseModel]) -> Fields:
     with _refused(what):
         items = parse_qsl(
             encoded.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
         )
-    return _collected(items, model) if items else {}
+    return _collected(items, model)
 
 
-async def _multipart(request: Request, body: bytes, model: type[BaseModel]) -> Fields:
+async def _multipart(body: bytes, boundary: bytes, model: type[BaseModel]) -> Fields:
     """Return the fields of a multipart form; files are none."""
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    boundary = parse_options_header(request.headers["content-type"])[1].get(b"boundary", b"")
     if b"--" + boundary + b"--" not in body:
         raise InvalidError("Invalid form: it ends before its last boundary")
     with _refused("form"):
         body.decode("utf-8")  # starlette would take it for Latin-1
-    form = await _form(Request(request.scope, receive), max_files=0, max_part_size=len(body))
-    return _fields_of(form, model)
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    form = await _form(chunks(), boundary, max_files=0, max_part_size=len(body))
+    return _collected(form.multi_items(), model)
 
 
-async def _form(request: Request, *, max_files: int, max_part_size: int) -> FormData:
+async def _form(
+    chunks: AsyncGenerator[bytes, None], boundary: bytes, *, max_files: int, max_part_size: int
+) -> FormData:
+    """Return a form in UTF-8, whatever its header says of the characters."""
+    headers = Headers(raw=[(b"content-type", b'%b; boundary="%b"' % (_MULTIPART.encode(), boundary))])
+    parser = MultiPartParser(
+        headers, chunks, max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=max_part_size
+    )
     try:
-        return await request.form(max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=max_part_size)
-    except (HTTPException, MultiPartException, ValueError, KeyError, AssertionError) as error:
-        detail = getattr(error, "detail", None) or getattr(error, "message", None) or error
-        raise InvalidError(f"Invalid form: {detail}") from None
+        return await parser.parse()
+    except (MultiPartException, ValueError, KeyError, AssertionError) as error:
+        raise InvalidError(f"Invalid form: {getattr(error, 'message', error)}") from None
     except OSError as error:
         raise not_stored(error) from None
-
-
-def _fields_of(form: FormData, model: type[BaseModel]) -> Fields:
-    texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
-    return _collected(texts, model)
 
 
 @cache
 def _lists(model: type[BaseModel]) -> frozenset[str]:
     """Return the names of the parameters that can be lists."""
-    return frozenset(name for name, each in model.model_fields.items() if "list[" in str(each.annotation))
+    return frozenset(name for name, field in model.model_fields.items() if "list[" in str(field.annotation))
 
 
-def _collected(items: Iterable[tuple[str, str]], model: type[BaseModel]) -> Fields:
-    """Return the fields of a form by their names; `a[0].b` is field `b` of the first element of list `a`."""
-    values: Fields = {}
-    lists: dict[str, dict[int, Fields]] = {}
+def _collected(items: Iterable[tuple[str, str | UploadFile]], model: type[BaseModel]) -> Fields:
+    """Return the texts of a form by their names; `a[0].b` is field `b` of the first element of list `a`."""
+    texts: dict[str, list[str]] = defaultdict(list)
+    lists: dict[str, dict[int, Fields]] = defaultdict(lambda: defaultdict(dict))
     for name, value in items:
-        name = name.removesuffix("[]")
-        try:
-            value.encode("utf-8")  # the codec that a multipart form names may give half pairs of surrogates
-        except UnicodeEncodeError:
-            raise InvalidError("Invalid request: text that is not UTF-8") from None
-        if (item := _ITEM.fullmatch(name)) is not None:
-            lists.setdefault(item["list"], {}).setdefault(int(item["number"]), {})[item["name"]] = value
-        elif name in values and name in _lists(model):
-            before = values[name]
-            values[name] = [*before, value] if isinstance(before, list) else [before, value]
+        item = _ITEM.fullmatch(name)
+        if not isinstance(value, str):
+            continue
+        if item is not None:
+            lists[item["list"]][int(item["number"])][item["name"]] = value
         else:
-            values[name] = value
-    return values | {name: [of_list[number] for number in sorted(of_list)] for name, of_list in lists.items()}
+            texts[name.removesuffix("[]")].append(value)
+    fields: Fields = {name: values[-1] for name, values in texts.items()}
+    fields |= {name: values for name, values in texts.items() if len(values) > 1 and name in _lists(model)}
+    return fields | {name: [elements[at] for at in sorted(elements)] for name, elements in lists.items()}
 
 
 def schema_of_texts(limits: Limits) -> Schema:
     """Return the schema of one text, or of a list of them."""
     one = {"type": "string", "minLength": 1}
-    each = one | {"maxLength": limits.characters // limits.texts}
-    several = {"type": "array", "items": each, "minItems": 1, "maxItems": limits.texts}
+    shorter = one | {"maxLength": limits.characters // limits.texts}
+    several = {"type": "array", "items": shorter, "minItems": 1, "maxItems": limits.texts}
     return {"oneOf": [one | {"maxLength": limits.characters}, several]}
 
 
@@ -442,19 +468,25 @@ def schema_of(model: type[BaseModel], **of_service: Schema) -> Schema:
             alternatives ("oneOf") replace the field's own.
     """
     described = model.model_json_schema()
-    properties: Schema = {}
-    for name, field in described["properties"].items():
-        added = of_service.get(name, {})
-        if "anyOf" in field and "oneOf" not in added:  # None is one of two
-            field |= next(each for each in field["anyOf"] if each["type"] != "null")
-        if "enum" in field:
-            field["enum"] = [each for each in field["enum"] if each != ""]
-        left_out = {"title", "anyOf", *(["minLength"] if "enum" in added else [])}
-        if field.get("default", "") in ("", None, []):
-            left_out.add("default")
-        field = {key: value for key, value in field.items() if key not in left_out}
-        properties[name] = added if "oneOf" in added else field | added
+    properties = {
+        name: _schema_of_field(field, of_service.get(name, {}))
+        for name, field in described["properties"].items()
+    }
     return {"type": "object", "properties": properties, "required": described["required"]}
+
+
+def _schema_of_field(field: Schema, added: Schema) -> Schema:
+    if "oneOf" in added:
+        return added
+    kinds = [kind for kind in field.pop("anyOf", ()) if kind["type"] != "null"]
+    if kinds:
+        field |= kinds[0]
+    if "enum" in field:
+        field["enum"] = [value for value in field["enum"] if value != ""]
+    left_out = {"title", *(["minLength"] if "enum" in added else [])}
+    if field.get("default") in ("", None, []):
+        left_out.add("default")
+    return {key: value for key, value in field.items() if key not in left_out} | added
 
 
 def refusals(form: type[BaseModel], descriptions: dict[int, str]) -> dict[int | str, dict[str, Any]]:

@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from pydantic import BaseModel
 
 from heedful import Glossary, InputError, Pair
-from heedful.documents.formats import primary_language
+from heedful.documents import primary_language
 from heedful.runtime.durable import why_not_written
 from heedful.serving.access import locked, put_private_file
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
@@ -56,17 +56,23 @@ class StoredGlossary(BaseModel):
         Raises:
             NoSuchGlossaryError: there are none.
         """
-        for each in self.dictionaries:
-            if each.pair == (source, target):
-                return each
+        for dictionary in self.dictionaries:
+            if dictionary.pair == (source, target):
+                return dictionary
         raise NoSuchGlossaryError(f"the glossary has no dictionary from {source} to {target}")
+
+    @property
+    def num_entries(self) -> int:
+        """The number of entries of all dictionaries."""
+        return sum(len(dictionary.entries) for dictionary in self.dictionaries)
 
     def put(self, changed: Dictionary, *, merge: bool) -> None:
         """Add a dictionary; one of the same pair is replaced, or with `merge` extended."""
-        before = [each for each in self.dictionaries if each.pair == changed.pair]
-        if merge and before:
-            changed = changed.model_copy(update={"entries": before[0].entries | changed.entries})
-        self.dictionaries = [*(each for each in self.dictionaries if each.pair != changed.pair), changed]
+        by_pair = {dictionary.pair: dictionary for dictionary in self.dictionaries}
+        before = by_pair.pop(changed.pair, None)
+        if merge and before is not None:
+            changed = changed.model_copy(update={"entries": before.entries | changed.entries})
+        self.dictionaries = [*by_pair.values(), changed]
 
 
 class _GlossaryFile(BaseModel, extra="forbid"):
@@ -89,9 +95,9 @@ class GlossaryStore:
         self._path, self._changing = path, threading.Lock()
         self._stamp: tuple[int, ...] | None = None
         self._glossaries: dict[str, StoredGlossary] = {}
-        self._terms: LRUCache[tuple[str, str, str], tuple[dict[str, str], Glossary]] = LRUCache(
+        self._terms: LRUCache[tuple[str, ...], tuple[dict[str, str], Glossary]] = LRUCache(
             _MOST_PREPARED, getsizeof=lambda known: len(known[0])
-        )  # the keys are id and pair
+        )  # the keys are ids and pair
         if not path.absolute().parent.is_dir():
             raise InputError(f"{path}: there is no directory {path.absolute().parent}; make it")
         try:
@@ -106,7 +112,7 @@ class GlossaryStore:
         """Return the glossaries of a client, the oldest first."""
         with self._changing:
             self._refresh()
-            return [each for each in self._glossaries.values() if each.owner == owner]
+            return [stored for stored in self._glossaries.values() if stored.owner == owner]
 
     def get(self, owner: str, glossary_id: str) -> StoredGlossary:
         """Return a glossary.
@@ -118,14 +124,19 @@ class GlossaryStore:
             self._refresh()
             return owned(self._glossaries, owner, glossary_id)
 
-    def terms(self, owner: str, glossary_id: str, pair: Pair) -> Glossary:
-        """Return the terms of a glossary for a pair of languages; a large one takes seconds at first.
+    def terms(self, owner: str, ids: Sequence[str], pair: Pair) -> Glossary:
+        """Return the terms of glossaries for a pair of languages; many of them take seconds at first.
+
+        For a term in several glossaries, the first one counts.
 
         Raises:
             NoSuchGlossaryError: the client has no such glossary, or it has no terms for them.
         """
-        key = (glossary_id, primary_language(pair.src), primary_language(pair.tgt))
-        entries = self.get(owner, glossary_id).dictionary(*key[1:]).entries
+        languages = primary_language(pair.src), primary_language(pair.tgt)
+        entries: dict[str, str] = {}
+        for glossary_id in reversed(ids):
+            entries |= self.get(owner, glossary_id).dictionary(*languages).entries
+        key = (*ids, *languages)
         with self._changing:
             known, terms = self._terms.get(key, (None, None))
         if terms is None or known != entries:
@@ -145,7 +156,7 @@ class GlossaryStore:
                 with self._changing:
                     self._refresh()
                     before = self._glossaries
-                changed = {name: each.model_copy(deep=True) for name, each in before.items()}
+                changed = {name: stored.model_copy(deep=True) for name, stored in before.items()}
                 work(changed)
                 file = _GlossaryFile(format_version=1, glossaries=list(changed.values()))
                 put_private_file(self._path, file.model_dump_json(indent=1) + "\n")
@@ -177,8 +188,8 @@ class GlossaryStore:
         stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
         if stamp != self._stamp:
             content = self._path.read_bytes()
-            stored = _GlossaryFile.model_validate(parse_json(content)).glossaries
-            self._glossaries, self._stamp = {each.id: each for each in stored}, stamp
+            glossaries = _GlossaryFile.model_validate(parse_json(content)).glossaries
+            self._glossaries, self._stamp = {stored.id: stored for stored in glossaries}, stamp
 
 
 def owned(glossaries: dict[str, StoredGlossary], owner: str, glossary_id: str) -> StoredGlossary:
@@ -199,21 +210,19 @@ def parse_entries(text: str, form: Literal["tsv", "csv"], pair: tuple[str, str])
     Raises:
         InvalidError: naming the first bad line.
     """
-    rows: Sequence[Sequence[str]] = [line.split("\t") for line in _LINE_END.split(text)]
-    if form == "csv":
-        try:
-            rows = list(csv.reader(io.StringIO(text), strict=True))
-        except csv.Error as error:
-            raise InvalidError(f"Invalid glossary entries provided: {error}") from None
+    try:
+        rows = _rows(text, form)
+    except csv.Error as error:
+        raise InvalidError(f"Invalid glossary entries provided: {error}") from None
     entries: dict[str, str] = {}
     for number, row in enumerate(rows, start=1):
         cells = [cell.strip() for cell in row]
         if not any(cells):
             continue
         problem = _problem(cells, form, pair)
-        if problem is None and cells[0] in entries:
-            problem = f"duplicates the source {cells[0]!r}"
-        if problem is not None:
+        if cells[0] in entries:
+            problem = problem or f"duplicates the source {cells[0]!r}"
+        if problem:
             raise InvalidError(f"Invalid glossary entries provided: line {number:,} {problem}")
         entries[cells[0]] = cells[1]
     if not entries:
@@ -225,9 +234,15 @@ def parse_entries(text: str, form: Literal["tsv", "csv"], pair: tuple[str, str])
     return entries
 
 
-def _problem(cells: Sequence[str], form: str, pair: tuple[str, str]) -> str | None:
-    """Say why a line of a glossary cannot be; None: it can."""
-    if len(cells) not in ((2, 4) if form == "csv" else (2,)):
+def _rows(text: str, form: str) -> list[list[str]]:
+    if form == "csv":
+        return list(csv.reader(io.StringIO(text), strict=True))
+    return [line.split("\t") for line in _LINE_END.split(text)]
+
+
+def _problem(cells: Sequence[str], form: str, pair: tuple[str, str]) -> str:
+    """Say why a line of a glossary cannot be; "": it can."""
+    if len(cells) != 2 and (form, len(cells)) != ("csv", 4):
         return f"has {len(cells)} columns; give source and target"
     if not all(cells[:2]):
         return "has no source or no target"
@@ -235,4 +250,4 @@ def _problem(cells: Sequence[str], form: str, pair: tuple[str, str]) -> str | No
         return "has a control character"
     if len(cells) == 4 and tuple(map(primary_language, cells[2:])) != pair:
         return f"is of another pair of languages than {pair[0]} and {pair[1]}"
-    return None
+    return ""

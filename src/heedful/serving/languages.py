@@ -1,12 +1,12 @@
 """Languages: the pairs that are served, routes between them, and the language of a text."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from heedful import Pair
-from heedful.data.cleaning.pair import MIN_LETTERS, language_identifier
-from heedful.errors import MissingExtraError, install_hint
+from heedful.data.cleaning.pair import language_identifier
+from heedful.documents import primary_language
 from heedful.serving.refusals import LanguageError
 from heedful.text.languages import closest_code, language_code
 
@@ -121,6 +121,7 @@ def _there_are(codes: Iterable[str]) -> str:
 
 
 _SURE = 0.5  # probability from which on a text is taken to be in the target language already
+_LETTERS = 20  # of a text in the target language; a shorter one may look like it by chance
 _MENTIONED = 0.01  # probability of the least language that is named
 
 
@@ -136,25 +137,19 @@ class Detector:
     """Identifies languages."""
 
     def __init__(self) -> None:
-        """Load the identifier.
-
-        Raises:
-            MissingExtraError: it is not installed.
-        """
+        """Load the identifier."""
         identifier = language_identifier()
-        if identifier is None:
-            raise MissingExtraError(f"serving needs py3langid: {install_hint('serve')}")
+        assert identifier is not None, "check_installed has found it"
         self._identifier = identifier
 
     def ranked(self, text: str) -> list[LanguageGuess]:
         """Return the probable languages of a text, the most probable first; none for one without letters."""
         if not any(map(str.isalpha, text)):
             return []
-        by_code = self._probabilities(text)
-        ranked = sorted(by_code.items(), key=lambda item: -item[1])
-        return [LanguageGuess(code, p) for code, p in ranked[:5] if p >= _MENTIONED] or [
-            LanguageGuess(*ranked[0])
-        ]
+        probabilities = self._identifier.probabilities(text)
+        guesses = [LanguageGuess(code, float(p)) for code, p in probabilities.items()]
+        best, *others = sorted(guesses, key=lambda guess: -guess.probability)[:5]
+        return [best, *(guess for guess in others if guess.probability >= _MENTIONED)]
 
     def source(self, text: str, sources: Sequence[str], target: str) -> LanguageGuess:
         """Return which of some languages a text is most probably in.
@@ -165,16 +160,12 @@ class Detector:
         letters = sum(map(str.isalpha, text))
         if not letters:
             return LanguageGuess(sources[0], 0.0)
-        by_code = self._probabilities(text)
-        best = max(sources, key=lambda code: _probability(code, by_code))
-        in_target = _probability(target, by_code)
-        if letters >= MIN_LETTERS and in_target > max(_SURE, _probability(best, by_code)):
-            return LanguageGuess(target, in_target)
-        return LanguageGuess(best, _probability(best, by_code))
-
-    def _probabilities(self, text: str) -> Mapping[str, float]:
-        return {code: float(p) for code, p in self._identifier.probabilities(text).items()}
-
-
-def _probability(code: str, by_code: Mapping[str, float]) -> float:
-    return by_code.get(code, by_code.get(code.split("-")[0], 0.0))
+        by_code = self._identifier.probabilities(text)
+        known = {
+            code: float(by_code.get(code, by_code.get(primary_language(code), 0.0)))
+            for code in (*sources, target)
+        }
+        best = max(sources, key=known.__getitem__)
+        is_translated = letters >= _LETTERS and known[target] > max(_SURE, known[best])
+        language = target if is_translated else best
+        return LanguageGuess(language, known[language])

@@ -178,9 +178,9 @@ def _for_other_machines(options: ServiceOptions) -> ServiceOptions:
 
     return replace(
         options,
-        models=[absolute(each) for each in options.models or ()],
+        models=list(map(absolute, options.models or ())),
         glossaries=options.glossaries and options.glossaries.absolute(),
-        memory=[each.absolute() for each in options.memory or ()],
+        memory=[path.absolute() for path in options.memory or ()],
         runtime=replace(options.runtime, threads=options.runtime.threads or 1),
     )
 

@@ -1,18 +1,14 @@
 """LibreTranslate's dialect: /translate, /detect, /languages, /frontend/settings."""
 
 from collections.abc import Callable
-from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from heedful import Glossary, InputError, Pair
-from heedful.decoding.alignment import split_words
-from heedful.decoding.confidence import UNSURE
-from heedful.documents.formats import suffixes
-from heedful.documents.markup import html_rules
+from heedful.documents import html_rules, suffixes
 from heedful.serving import microsoft
 from heedful.serving.gateway import (
     AUTO,
@@ -26,11 +22,9 @@ from heedful.serving.gateway import (
     schema_of_texts,
 )
 from heedful.serving.microsoft import MicrosoftAnswer, MicrosoftDetected, MicrosoftTranslations
-from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
+from heedful.serving.refusals import InvalidError
 from heedful.serving.service import Answer, TranslationRequest
 from heedful.text.languages import language_name
-
-V = TypeVar("V")
 
 
 class LibreError(BaseModel):
@@ -120,14 +114,19 @@ class Language(BaseModel):
     targets: list[str]
 
 
+def _or(default: object) -> BeforeValidator:
+    """Take the default value in place of an empty one."""
+    return BeforeValidator(lambda value: value or default)
+
+
 class _TranslateFields(BaseModel):
     q: NonEmptyText | Annotated[list[str], Field(min_length=1)]
     source: NonEmptyText
     target: NonEmptyText
-    format: Annotated[Literal["text", "html"], BeforeValidator(lambda value: value or "text")] = "text"
-    alternatives: Annotated[int, BeforeValidator(lambda value: value or 0)] = 0
-    confidence: Annotated[bool, BeforeValidator(lambda value: value or False)] = False
-    terms: Annotated[bool, BeforeValidator(lambda value: value or False)] = False
+    format: Annotated[Literal["text", "html"], _or("text")] = "text"
+    alternatives: Annotated[int, _or(0)] = 0
+    confidence: Annotated[bool, _or(0)] = False
+    terms: Annotated[bool, _or(0)] = False
     glossary: SkipJsonSchema[str | dict[NonEmptyText, NonEmptyText | list[NonEmptyText]]] = ""  # JSON only
     api_key: str = ""
 
@@ -144,17 +143,12 @@ def _glossary_of(
     if not parameters.glossary:
         return None
     if isinstance(parameters.glossary, str):
-        if gateway.glossaries is None:
-            raise NoSuchGlossaryError("Glossary not found")
-        return partial(gateway.glossaries.terms, client, parameters.glossary)
-    for term, forms in parameters.glossary.items():
-        if isinstance(forms, list) and len(forms) > _MOST_FORMS:
-            raise InvalidError(
-                f"Invalid request: glossary parameter: {term[:20]!r} has {len(forms):,} forms, "
-                f"above {_MOST_FORMS}"
-            )
+        return gateway.stored_terms(client, [parameters.glossary])
     try:
         glossary = Glossary.of(parameters.glossary)
+        for entry in glossary.entries:
+            if len(entry.targets) > _MOST_FORMS:
+                raise InputError(f"{entry.source} has {len(entry.targets):,} forms, above {_MOST_FORMS}")
     except InputError as error:
         raise InvalidError(f"Invalid request: glossary parameter: {error}") from None
     return lambda _: glossary
@@ -194,7 +188,8 @@ def router(gateway: Gateway) -> APIRouter:
         fields = await read_fields(request, limits, _TranslateFields)
         if microsoft.is_asked(request, fields):
             return await microsoft.translate(request, gateway, fields)
-        client, parameters = await gateway.parameters(request, _TranslateFields, fields)
+        client = await gateway.authorize(request, fields)
+        parameters = _TranslateFields.model_validate(fields)
         texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
         answers = await gateway.translate(
             request,
@@ -219,11 +214,9 @@ def router(gateway: Gateway) -> APIRouter:
         fields = await read_fields(request, limits, _DetectFields)
         if microsoft.is_asked(request, fields):
             return await microsoft.detect(request, gateway, fields)
-        _, parameters = await gateway.parameters(request, _DetectFields, fields)
-        return [
-            DetectedLanguage(confidence=round(100 * each.probability, 1), language=each.language)
-            for each in gateway.service.ranked(parameters.q)
-        ]
+        await gateway.authorize(request, fields)
+        guesses = gateway.service.ranked(_DetectFields.model_validate(fields).q)
+        return [_detected(guess.language, guess.probability) for guess in guesses]
 
     _add_languages(routes, gateway)
     return routes
@@ -264,58 +257,53 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
         }
 
 
+def _detected(language: str, probability: float) -> DetectedLanguage:
+    return DetectedLanguage(confidence=round(100 * probability, 1), language=language)
+
+
 def _translated(parameters: _TranslateFields, answers: list[Answer]) -> Translated:
-    many = not isinstance(parameters.q, str)
-
-    def shown(values: list[V], *, if_any: bool = False) -> Any:  # noqa: ANN401
-        """Return the values of all texts, or of the only one; with `if_any`, None if all are empty."""
-        return None if if_any and not any(values) else values if many else values[0]
-
-    detected = [
-        DetectedLanguage(confidence=round(100 * each.probability, 1), language=each.source)
-        for each in answers
-    ]
-    has_glossary = parameters.glossary != ""  # one without terms, too
-    return Translated.model_construct(
-        text=shown([each.text for each in answers]),
-        detected=shown(detected) if parameters.source == AUTO else None,
-        alternatives=shown([list(each.alternatives) for each in answers])
-        if parameters.alternatives
-        else None,
-        pivot=shown([each.pivot for each in answers], if_any=True),
-        confidence=shown(list(map(_confidence_of, answers)), if_any=True) if parameters.confidence else None,
-        terms=shown(list(map(_terms_of, answers))) if parameters.terms and has_glossary else None,
-        truncated=shown([each.truncated for each in answers], if_any=True),
-    )
+    columns: dict[str, list[Any]] = {"text": [answer.text for answer in answers]}
+    if parameters.source == AUTO:
+        columns["detected"] = [_detected(answer.source, answer.probability) for answer in answers]
+    if parameters.alternatives:
+        columns["alternatives"] = [list(answer.alternatives) for answer in answers]
+    if parameters.terms and parameters.glossary != "":  # a glossary without terms, too
+        columns["terms"] = [_terms_of(answer) for answer in answers]
+    unless_empty: dict[str, list[Any]] = {
+        "pivot": [answer.pivot for answer in answers],
+        "confidence": [_confidence_of(answer) for answer in answers] if parameters.confidence else [],
+        "truncated": [answer.truncated for answer in answers],
+    }
+    columns |= {name: values for name, values in unless_empty.items() if any(values)}
+    many = isinstance(parameters.q, list)
+    shown: dict[str, Any] = {name: values if many else values[0] for name, values in columns.items()}
+    return Translated.model_construct(**shown)
 
 
 def _terms_of(answer: Answer) -> list[GlossaryTerm]:
     return [
         GlossaryTerm(
-            source=each.source,
-            target=each.target,
-            met=each.target is not None,
-            spans=[TextSpan(start=start, end=end) for start, end in each.spans],
+            source=term.source,
+            target=term.target,
+            met=term.target is not None,
+            spans=[TextSpan(start=start, end=end) for start, end in term.spans],
         )
-        for each in answer.terms
+        for term in answer.terms
     ]
 
 
 def _confidence_of(answer: Answer) -> TextConfidence | None:
     """Return the confidence in a text; None if no sentence of it has one."""
-    sentences = [
-        SentenceConfidence(text=each.text, value=None, unsure=False, words=[])
-        if each.confidence is None
-        else SentenceConfidence(
-            text=each.text,
-            value=round(each.confidence.sentence, _DIGITS),
-            unsure=each.confidence.sentence < UNSURE,
-            words=[
+    sentences = []
+    for sentence in answer.sentences:
+        shown = SentenceConfidence(text=sentence.text, value=None, unsure=False, words=[])
+        if sentence.confidence is not None:
+            shown.value = round(sentence.confidence.sentence, _DIGITS)
+            shown.unsure = sentence.confidence.is_unsure
+            shown.words = [
                 WordConfidence(text=word, value=round(value, _DIGITS))
-                for word, value in zip(split_words(each.text), each.confidence.words, strict=True)
-            ],
-        )
-        for each in answer.sentences
-    ]
-    known = [each.value for each in sentences if each.value is not None]
+                for word, value in sentence.confidence.by_word(sentence.text)
+            ]
+        sentences.append(shown)
+    known = [shown.value for shown in sentences if shown.value is not None]
     return TextConfidence(value=min(known), sentences=sentences) if known else None

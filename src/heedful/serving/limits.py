@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from heedful import InputError
-from heedful.settings.options import BeamOptions, Option, check_options, options_of
+from heedful.settings.options import Option, check_options
 
 _LIMITS, _RAY = "Limits", "Ray"
 _MOST = 10**9
-_MOST_HYPOTHESES = options_of(BeamOptions)["beam_size"].maximum or _MOST
 
 
 def _most(text: str, flag: str, *, least: int = 1, most: float = _MOST, heading: str = _LIMITS) -> Option:
@@ -31,8 +30,8 @@ class Limits:
     characters: Annotated[int, _most("Characters of a request.", "--max-characters")] = 5_000
     texts: Annotated[int, _most("Texts of a request.", "--max-texts", most=10**6)] = 128
     alternatives: Annotated[
-        int,  # the translation itself is another hypothesis of the beam
-        _most("Alternatives of a text.", "--max-alternatives", least=0, most=_MOST_HYPOTHESES - 1),
+        int,  # the translation itself is another hypothesis of the beam, which has at most 1,000
+        _most("Alternatives of a text.", "--max-alternatives", least=0, most=999),
     ] = 5
     waiting_characters: Annotated[
         int,

@@ -67,6 +67,6 @@ class _Labelled:
     def collect(self) -> Iterator[Metric]:
         for metric in self._registry.collect():
             metric.samples = [
-                each._replace(labels={**each.labels, **self._labels}) for each in metric.samples
+                sample._replace(labels={**sample.labels, **self._labels}) for sample in metric.samples
             ]
             yield metric

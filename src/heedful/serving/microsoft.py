@@ -6,17 +6,19 @@ has the languages; in the later one, the body is an object, and each text has la
 
 import html
 import re
+from collections import defaultdict
 from collections.abc import Container, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
+from pydantic.alias_generators import to_camel
 
-from heedful.documents.markup import TagRules, html_rules
-from heedful.serving.gateway import ITEMS, Fields, Gateway, NonEmptyText, validated
+from heedful.documents import TagRules, html_rules
+from heedful.serving.gateway import ITEMS, Fields, Gateway, Names, NonEmptyText
 from heedful.serving.languages import Catalogue
-from heedful.serving.refusals import InvalidError, TextTooLongError, UnauthorizedError
+from heedful.serving.refusals import InvalidError, UnauthorizedError
 from heedful.serving.service import Answer, TranslationRequest
 from heedful.text.languages import is_right_to_left, language_name
 
@@ -73,40 +75,56 @@ class Item(BaseModel):
     text: Annotated[str, Field(validation_alias=AliasChoices("text", "Text"))]
 
 
-class _Query(BaseModel, extra="forbid"):
-    """The parameters of version 3.0; those that are not here are refused by name."""
+class _Items(BaseModel):
+    """The body of version 3.0."""
+
+    texts: Annotated[list[Item], Field(min_length=1)]
+
+
+class _Strict(BaseModel, extra="forbid", alias_generator=to_camel):
+    """Parameters in camel case, as textType; one that is not here is refused by name."""
+
+
+class _Query(_Strict):
+    """The parameters of version 3.0."""
 
     version: Annotated[str, Field(validation_alias=_VERSION)] = ""
     source: Annotated[str, Field(validation_alias=AliasChoices("from", "source"))] = ""
-    to: list[str] = []
-    text_type: Annotated[_TextType, Field(validation_alias="textType")] = ""
+    to: Annotated[Names, Field(max_length=_MOST_TARGETS)] = []
+    target: str = ""
+    text_type: _TextType = ""
     category: Literal["", "general", "generalnn"] = ""
-    profanity: Annotated[_NoAction, Field(validation_alias="profanityAction")] = ""
-    profanity_marker: Annotated[str, Field(validation_alias="profanityMarker")] = ""
-    alignment: Annotated[_No, Field(validation_alias="includeAlignment")] = ""
-    lengths: Annotated[_No, Field(validation_alias="includeSentenceLength")] = ""
-    suggested: Annotated[str, Field(validation_alias="suggestedFrom")] = ""
-    fallback: Annotated[str, Field(validation_alias="allowFallback")] = ""
+    profanity_action: _NoAction = ""
+    profanity_marker: str = ""
+    include_alignment: _No = ""
+    include_sentence_length: _No = ""
+    suggested_from: str = ""
+    allow_fallback: str = ""
     key: Annotated[str, Field(validation_alias="subscription-key")] = ""
 
 
-class _Target(BaseModel, extra="forbid"):
+class _Target(_Strict):
     language: NonEmptyText
-    profanity: Annotated[_NoAction | None, Field(validation_alias="profanityAction")] = None
-    profanity_marker: Annotated[str | None, Field(validation_alias="profanityMarker")] = None
-    fallback: Annotated[bool | None, Field(validation_alias="allowFallback")] = None
+    profanity_action: _NoAction | None = None
+    profanity_marker: str | None = None
+    allow_fallback: bool | None = None
     tone: Literal["neutral"] | None = None
     gender: Literal["neutral"] | None = None
 
 
-class _Input(BaseModel, extra="forbid"):
+class _Input(_Strict):
     text: str
     language: str | None = None
-    text_type: Annotated[_TextType | None, Field(validation_alias="textType")] = None
+    text_type: _TextType | None = None
     targets: Annotated[list[_Target], Field(min_length=1, max_length=_MOST_TARGETS)]
 
+    @property
+    def is_html(self) -> bool:
+        """Whether the text is HTML."""
+        return self.text_type == "html"
 
-class _Inputs(BaseModel, extra="forbid"):
+
+class _Inputs(_Strict):
     inputs: Annotated[list[_Input], Field(min_length=1)]
 
 
@@ -136,77 +154,67 @@ async def translate(
         RefusedError: see `Gateway.authorize` and `TranslationService.translate`; or a parameter is not
             supported.
     """
-    client = await gateway.authorize(request, request.query_params.get("subscription-key", ""))
+    client = await gateway.authorize(request, fields)
     if ITEMS in fields:
-        inputs = _inputs_of_list(request, gateway, fields[ITEMS])
-        return await _translated(request, gateway, client, inputs, "to")
-    inputs = validated(_Inputs, {name: value for name, value in fields.items() if name != _VERSION}).inputs
+        return await _translated(request, gateway, client, _inputs_of_list(request, gateway, fields), "to")
+    known = {name: value for name, value in fields.items() if name != _VERSION}
+    inputs = _Inputs.model_validate(known).inputs
     return MicrosoftAnswer(value=await _translated(request, gateway, client, inputs, "language"))
 
 
-def _inputs_of_list(request: Request, gateway: Gateway, items: list[Any]) -> list[_Input]:
-    fields: dict[str, Any] = dict(request.query_params)
-    target = fields.pop("target", "")
-    listed = [each for value in request.query_params.getlist("to") for each in value.split(",") if each]
-    query = validated(_Query, fields | {"to": listed or [target] * bool(target)})
-    if not items:
-        raise InvalidError("Invalid request: the list of texts is empty")
-    source, targets = query.source, query.to
-    if not (source or targets) and len(pairs := gateway.service.catalogue.pairs) == 1:
-        (only,) = pairs
-        source, targets = only.src, [only.tgt]
-    if not targets:
+def _inputs_of_list(request: Request, gateway: Gateway, fields: Fields) -> list[_Input]:
+    parameters = request.query_params
+    targets = ",".join(parameters.getlist("to")) or parameters.get("target", "")
+    query = _Query.model_validate({**parameters, "to": targets})
+    texts = _Items.model_validate({"texts": fields[ITEMS]}).texts
+    source, languages = query.source, query.to
+    if not (source or languages) and len(gateway.service.catalogue.pairs) == 1:
+        [only] = gateway.service.catalogue.pairs
+        source, languages = only.src, [only.tgt]
+    if not languages:
         raise InvalidError("Invalid request: missing to parameter")
-    if len(targets) > _MOST_TARGETS:
-        raise InvalidError(f"Invalid request: to parameter: {len(targets)} languages, above {_MOST_TARGETS}")
     shared = {
         "language": source,
         "textType": query.text_type,
-        "targets": [{"language": each} for each in targets],
+        "targets": [{"language": language} for language in languages],
     }
-    return [validated(_Input, {**shared, "text": _text(item)}) for item in items]
-
-
-def _text(item: object) -> str:
-    if not isinstance(item, dict):
-        raise InvalidError('Invalid request: each text must be an object, as {"text": "..."}')
-    return validated(Item, item).text
+    return [_Input.model_validate({**shared, "text": item.text}) for item in texts]
 
 
 async def _translated(
     request: Request, gateway: Gateway, client: str, inputs: Sequence[_Input], name: str
 ) -> list[MicrosoftTranslations]:
     """Return the translations of each text; texts with the same languages go to the service together."""
-    groups: dict[tuple[str, str, bool], dict[int, None]] = {}
-    for number, each in enumerate(inputs):
-        for target in each.targets:
-            group = (each.language or "", target.language, each.text_type == "html")
-            groups.setdefault(group, {})[number] = None
+    groups: dict[tuple[str, str, bool], dict[int, str]] = defaultdict(dict)
+    for number, item in enumerate(inputs):
+        text = _prepared(item.text, is_html=item.is_html)
+        for target in item.targets:
+            groups[item.language or "", target.language, item.is_html][number] = text
     answers: dict[tuple[int, str], Answer] = {}
-    for (source, language, is_html), numbers in groups.items():
-        prepared = tuple(_prepared(inputs[number].text, is_html=is_html) for number in numbers)
+    for (source, language, is_html), texts in groups.items():
         asked = TranslationRequest(
-            texts=prepared, source=source or None, target=language, rules=partial(_rules, is_html=is_html)
+            texts=tuple(texts.values()),
+            source=source or None,
+            target=language,
+            rules=partial(_rules, is_html=is_html),
         )
         found = await gateway.translate(request, client, asked)
-        answers |= {(number, language): answer for number, answer in zip(numbers, found, strict=True)}
+        answers |= {(number, language): answer for number, answer in zip(texts, found, strict=True)}
     return [
-        _answer(each, [answers[number, target.language] for target in each.targets], name)
-        for number, each in enumerate(inputs)
+        _answer(item, [answers[number, target.language] for target in item.targets], name)
+        for number, item in enumerate(inputs)
     ]
 
 
 def _answer(asked: _Input, answers: Sequence[Answer], name: str) -> MicrosoftTranslations:
+    texts = [answer.text for answer in answers]
+    if _DICTIONARY.search(asked.text):
+        texts = [_without_marks(text, is_html=asked.is_html) for text in texts]
     detected = MicrosoftDetected(language=answers[0].source, score=round(answers[0].probability, 3))
     return MicrosoftTranslations.model_construct(
         translations=[
-            MicrosoftTranslation(
-                text=_without_marks(answer.text, is_html=asked.text_type == "html")
-                if _DICTIONARY.search(asked.text)
-                else answer.text,
-                **{name: target.language},
-            )
-            for target, answer in zip(asked.targets, answers, strict=True)
+            MicrosoftTranslation(text=text, **{name: target.language})
+            for text, target in zip(texts, asked.targets, strict=True)
         ],
         detected=None if asked.language else detected,
     )
@@ -238,17 +246,14 @@ async def detect(request: Request, gateway: Gateway, fields: Fields) -> list[Mic
     """Return the language of each text.
 
     Raises:
-        RefusedError: see `Gateway.authorize`, or too many characters.
+        RefusedError: see `Gateway.authorize`.
     """
-    await gateway.authorize(request, request.query_params.get("subscription-key", ""))
-    if not fields.get(ITEMS):
-        raise InvalidError("Invalid request: the body must be a list of texts")
-    texts = [_text(item) for item in fields[ITEMS]]
-    limits = gateway.service.limits
-    if (characters := sum(map(len, texts))) > limits.characters:
-        raise TextTooLongError(f"request ({characters}) exceeds text limit ({limits.characters})")
-    best = [gateway.service.ranked(text)[0] for text in texts]
-    return [MicrosoftDetected(language=each.language, score=round(each.probability, 3)) for each in best]
+    await gateway.authorize(request, fields)
+    texts = _Items.model_validate({"texts": fields.get(ITEMS)}).texts
+    guesses = [gateway.service.ranked(item.text)[0] for item in texts]
+    return [
+        MicrosoftDetected(language=guess.language, score=round(guess.probability, 3)) for guess in guesses
+    ]
 
 
 def languages(request: Request, catalogue: Catalogue) -> dict[str, dict[str, Any]]:
@@ -263,5 +268,5 @@ def languages(request: Request, catalogue: Catalogue) -> dict[str, dict[str, Any
         }
         for code in catalogue.all
     }
-    chosen = [each for each in _SCOPES if each in scopes or scopes == [""]]
-    return {each: known if each == "translation" else {} for each in chosen}
+    chosen = [scope for scope in _SCOPES if scope in scopes or scopes == [""]]
+    return {scope: known if scope == "translation" else {} for scope in chosen}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from heedful import InputError, Pair, SearchOptions, Translator
 from heedful.decoding.texts import TextCodec
-from heedful.documents.memory import TranslationMemory
+from heedful.documents import TranslationMemory
 from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.on_ray import RemoteTranslator
 from heedful.serving.options import ServiceOptions
@@ -125,7 +125,7 @@ def parse_argument(argument: str) -> tuple[list[Pair], str]:
         return [], argument
     if not path:
         raise InputError(f"{argument}: a bundle must follow, as en-de=runs/en-de")
-    return [_parse_pair(each) for each in before.split(",")], path
+    return list(map(_parse_pair, before.split(","))), path
 
 
 def _parse_pair(text: str) -> Pair:

@@ -21,18 +21,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from heedful import Bundle, HeedfulError, InputError, load_bundle
-from heedful.decoding.alignment import words_between_spaces
-from heedful.errors import MissingExtraError, SearchCancelledError, install_hint
+from heedful.decoding.alignment import SplitWords, words_between_spaces
+from heedful.errors import SearchCancelledError, needing
 from heedful.serving.limits import Replicas
 from heedful.serving.refusals import UnavailableError
 from heedful.tasks.loading import local_bundle
-from heedful.text.pair import Tags, choose_languages
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from heedful import SearchOptions, Translation, Translator
-    from heedful.decoding.alignment import Alignment, Span
     from heedful.serving.options import ServiceOptions
 
 NAME = "heedful"  # of the application; the names of the models have a number after it
@@ -43,6 +41,7 @@ _TRANSLATORS = 64  # of pairs of languages, which share a model
 _RAY = "--on ray"
 _log = logging.getLogger("heedful.serving")
 
+Tags = tuple[str | None, str | None]  # of source and target language; None: the model's own
 _Untyped = Any  # Ray's types say too little
 Loader = Callable[[], "Translator"]
 
@@ -126,11 +125,8 @@ class RemoteTranslator:
 
     def for_languages(self, *, src_lang: str | None, tgt_lang: str | None) -> "RemoteTranslator":
         """Return the translator of two languages."""
-        if src_lang is None and tgt_lang is None:
-            return self
-        config, tokenizers = self.bundle.config, self.bundle.tokenizers
-        chosen = choose_languages(config, tokenizers, src_lang=src_lang, tgt_lang=tgt_lang)
-        return replace(self, bundle=replace(self.bundle, config=chosen), tags=(src_lang, tgt_lang))
+        bundle = self.bundle.for_languages(src_lang=src_lang, tgt_lang=tgt_lang)
+        return replace(self, bundle=bundle, tags=(src_lang, tgt_lang))
 
     @property
     def can_align(self) -> bool:
@@ -143,7 +139,7 @@ class RemoteTranslator:
         *,
         options: "SearchOptions | None" = None,
         aligned: bool | Sequence[bool] = False,
-        split: "Callable[[str], list[Span]]" = words_between_spaces,
+        split: SplitWords = words_between_spaces,
     ) -> "list[Translation]":
         """Return the translation of each text; see `Translator.translations`."""
         cancelled = None if options is None else options.cancelled
@@ -154,10 +150,10 @@ class RemoteTranslator:
         return cast("list[Translation]", found)
 
     def align(
-        self, sources: Sequence[str], targets: Sequence[str], *, split: "Callable[[str], list[Span]]"
-    ) -> "list[Alignment]":
+        self, sources: Sequence[str], targets: Sequence[str], *, split: Callable[[str], list[tuple[int, int]]]
+    ) -> list[_Untyped]:
         """Return the alignment of each pair of texts."""
-        return cast("list[Alignment]", self._call("align", list(sources), list(targets), split=split))
+        return cast(list[_Untyped], self._call("align", list(sources), list(targets), split=split))
 
     def _call(
         self, method: str, *arguments: object, cancelled: Callable[[], bool] | None = None, **options: object
@@ -282,20 +278,18 @@ def run(
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray's proxy is uvicorn: without this, it believes whoever asks from this machine.
     os.environ["FORWARDED_ALLOW_IPS"] = ",".join(options.access.trust_proxy or ())
-    try:
+    with needing(_RAY, extra="ray"):
         import ray
 
         serve = _serve()
-    except ImportError:
-        raise MissingExtraError(f"{_RAY}: {install_hint('ray')}") from None
     stopped = threading.Event()
     try:
         if not ray.is_initialized():
             ray.init(logging_level=logging.ERROR)
     except Exception as error:  # Ray does not say which classes it raises
         raise InputError(f"{_RAY}: Ray does not start: {_line(error)}") from error
-    for each in (signal.SIGTERM, signal.SIGINT):  # Ray has set its own
-        signal.signal(each, lambda *_: stopped.set())
+    for request_to_stop in (signal.SIGTERM, signal.SIGINT):  # Ray has set its own
+        signal.signal(request_to_stop, lambda *_: stopped.set())
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     names = application_names(list(loaders), options.ray)
     port = options.port

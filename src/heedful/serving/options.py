@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-from heedful.errors import MissingExtraError, install_hint
+from heedful.errors import needing
 from heedful.serving.limits import Limits, Replicas
 from heedful.settings.options import Option, Runtime
 
@@ -126,7 +126,5 @@ def check_installed() -> None:
         MissingExtraError: one is not.
     """
     for name in _NEEDED:
-        try:
+        with needing(f"serving needs {name}", extra="serve"):
             import_module(name)
-        except ImportError:
-            raise MissingExtraError(f"serving needs {name}: {install_hint('serve')}") from None

@@ -10,6 +10,7 @@ import errno
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -18,15 +19,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from enum import Enum, auto
 from http.client import HTTPConnection, HTTPException
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import h11
 import psutil
 from fastapi import FastAPI
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
-from uvicorn.server import Server, ServerState
+from uvicorn.server import Server
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from heedful import InputError
@@ -36,9 +38,7 @@ CLOSING = "heedful.closing"  # in the scope of a request that is its connection'
 DELIVERED = "delivered"  # in the state of a request: says whether its client got the answer
 WITHOUT_BODY = "heedful.without_body"  # in the scope of a HEAD request
 _VERSION = b"HTTP/1.1 "  # with which every answer begins, to clients of HTTP/1.0 too
-_GONE_SECONDS = 0.2  # between two looks at whether a client that sends no more is still there
 _BREAKING_SECONDS = 2.0  # in which a client that did not read all of an answer closes the connection
-_LINGERING_BYTES = 2**26  # that are read of a request that is refused
 _SECONDS_BETWEEN_LINES = 60.0  # about connections that cannot be accepted
 _REFUSED = {
     400: "Invalid HTTP request",
@@ -46,45 +46,68 @@ _REFUSED = {
     431: "The head of the request is too long",
 }
 _LENGTHS = {b"content-length", b"transfer-encoding"}
-# What a connection waits for: the head or body of a request; the client to read an answer; a client that has
-# closed its side to take its answers; the end of the connection after a refusal.
-_Awaited = Literal["head", "body", "client reads", "half-closed", "after refusal"]
+_MAX_HEAD_BYTES = 32_768
+_ORIGIN = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
 _KeepOpen = Any  # a bool, as asyncio asks for; uvicorn's method says None
 _log = logging.getLogger("heedful.serving")
 
 
+class State(Enum):
+    """The state of a connection."""
+
+    OPEN = auto()
+    HALF_CLOSED = auto()  # by the client, which has sent all, and waits for its answers
+    REFUSED = auto()  # nothing more is answered; what still comes is read and dropped
+    CLOSING = auto()  # with the answer that is on its way
+    CLOSED = auto()
+    BROKEN = auto()  # by the client, or because the client did nothing
+
+
+class Step(Enum):
+    """What happens next on a connection."""
+
+    HEAD = auto()  # the client sends the head of a request
+    BODY = auto()  # the client sends the rest of a body that no route reads
+    READING = auto()  # the client reads an answer that waits to be sent
+    ANSWER = auto()  # the server answers, or nothing is begun: uvicorn has a clock for idle connections
+
+
+# The seconds for each step of a client that is waited for, by the name of the protocol's attribute.
+_SECONDS = {
+    # uvicorn alone leaves these connections open: without a head, with half a head, or with a byte of it
+    # each second.
+    (State.OPEN, Step.HEAD): "read_seconds",
+    (State.OPEN, Step.BODY): "read_seconds",
+    # A client that never reads would hold its answer in memory, and the server could not shut down.
+    (State.OPEN, Step.READING): "write_seconds",
+    (State.HALF_CLOSED, Step.READING): "write_seconds",
+    (State.CLOSING, Step.READING): "write_seconds",
+    # A client may close its side after the request, and is answered. One that is gone looks the same until
+    # its system refuses the first bytes of the answer, so it is looked at again and again.
+    (State.HALF_CLOSED, Step.HEAD): "look_seconds",
+    (State.HALF_CLOSED, Step.BODY): "look_seconds",
+    (State.HALF_CLOSED, Step.ANSWER): "look_seconds",
+    # Closed with bytes unread, a connection is reset, and the client does not see why it is refused.
+    **dict.fromkeys(((State.REFUSED, step) for step in Step), "read_seconds"),
+}
+
+
 class HeaderTimeoutProtocol(H11Protocol):
-    """Closes a connection if its client takes too long: it would hold a place for ever.
+    """Closes a connection if its client takes too long: the connection would never end.
 
     Attributes:
         read_seconds: the time to read a head, from its first byte (of a new connection: from its opening),
             the rest of a body after its answer, and what follows a refusal.
         write_seconds: the time for a client to read anything of an answer that waits to be sent.
+        look_seconds: the time between two looks at whether a client that sends no more is still there.
+        waiting_since: when the connection was made, or its latest answer was complete.
     """
 
     read_seconds = 10.0
     write_seconds = 30.0
-
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        *,
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, {**app_state, DELIVERED: self.delivered}, _loop)
-        self.conn: _Connection = _Connection(self.config.h11_max_incomplete_event_size)
-        self._awaited: _Awaited | None = None  # of the client, by its clock
-        self._clock: asyncio.TimerHandle | None = None
-        self._unsent = 0  # bytes, when the clock was set
-        self._lingering: int | None = None  # bytes that were read since the refusal
-        self._half_closed = False  # by a client that has sent all, and waits for answers
-        self._sent_version = False  # before the rest of the answer
-        self._ending = False  # the server is
-        self._waiting_since = 0.0  # for the client
-        self._is_cut = False  # the connection, because its client is gone or does nothing
-        self._is_broken: bool | None = None  # None: the connection is open; False: closed; True: broken off
+    look_seconds = 0.2
+    waiting_since = 0.0
+    conn: "_Connection"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the clock, and see that there are not too many connections."""
@@ -92,40 +115,27 @@ class HeaderTimeoutProtocol(H11Protocol):
         # An answer has two parts, its head and its text. Without this, the second waits up to 40 ms until the
         # client has said that it got the first. asyncio sees to it, but not for sockets of uvicorn's workers.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket = transport
-        super().connection_made(cast(asyncio.Transport, _LingeringTransport(transport, self)))
-        self._waiting_since = self.loop.time()
-        self._limit_connections()
-        self._watch()
+        self._link = _ClientTransport(transport, self)
+        self.conn = _Connection()
+        self.app_state = {**self.app_state, DELIVERED: self._link.delivered}
+        super().connection_made(cast(asyncio.Transport, self._link))
+        self.waiting_since = self.loop.time()
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            self._make_room()
+        self._link.watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock."""
-        self._is_broken = self._is_cut or exc is not None
-        self._watch()
+        is_broken = exc is not None or self._link.state is State.BROKEN
         super().connection_lost(exc)
-
-    async def delivered(self) -> bool:
-        """Return whether the client got all of the answer: it has what was sent, and does not break off."""
-        now = self.loop.time()
-        sure, given_up = now + _BREAKING_SECONDS, now + self.write_seconds
-        while self.loop.time() < given_up:
-            if self._is_broken is not None:
-                return not self._is_broken
-            num_unsent = self._socket.get_write_buffer_size() + _unsent_by_system(self._socket)
-            if not num_unsent and self.loop.time() >= sure:
-                return True
-            await asyncio.sleep(_GONE_SECONDS)
-        return False
+        self._link.state = State.BROKEN if is_broken else State.CLOSED
+        self._link.watch()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client; after a refusal, drop them."""
-        if self._lingering is None:
+        if self._link.state is not State.REFUSED:
             super().data_received(data)
-            self._watch()
-            return
-        self._lingering += len(data)
-        if self._lingering > _LINGERING_BYTES:
-            self._socket.abort()
+            self._link.watch()
 
     def eof_received(self) -> _KeepOpen:
         """Keep the connection for the answers that are asked for; says whether it does.
@@ -134,36 +144,30 @@ class HeaderTimeoutProtocol(H11Protocol):
         with a reset. So it gets the first bytes of its answer, which are always the same.
         """
         cycle: Any = self.cycle
-        if self.waits_for_client or self._lingering is not None:
+        if self.waits_for_client or self._link.state is State.REFUSED:
+            self._link.state = State.CLOSING
             return False
-        self._half_closed = True
+        self._link.state = State.HALF_CLOSED
         if not cycle.response_started:
-            self._socket.write(_VERSION)
-            self._sent_version = True
-        self._watch()
+            self._link.send_ahead(_VERSION)
+        self._link.watch()
         return True
-
-    def write(self, data: bytes) -> None:
-        """Send part of an answer, without what was sent of it before it was known."""
-        if self._sent_version and data:
-            self._sent_version, data = False, data.removeprefix(_VERSION)
-        self._socket.write(data)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, or for the rest of the body, or close the connection."""
-        self._waiting_since = self.loop.time()
+        self.waiting_since = self.loop.time()
         super().on_response_complete()
-        self._watch()
+        self._link.watch()
 
     def pause_writing(self) -> None:
         """Set the clock: the client does not read."""
         super().pause_writing()
-        self._watch()
+        self._link.watch()
 
     def resume_writing(self) -> None:
         """Stop the clock, unless what is left must be sent before the connection closes."""
         super().resume_writing()
-        self._watch()
+        self._link.watch()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, or too long, and say which."""
@@ -179,17 +183,18 @@ class HeaderTimeoutProtocol(H11Protocol):
         )
         try:
             for event in (head, h11.Data(data=body), h11.EndOfMessage()):
-                self._socket.write(self.conn.send(event) or b"")
+                self._link.write(self.conn.send(event) or b"")
         except h11.LocalProtocolError:  # in the middle of an answer
-            self._socket.abort()
+            self._link.cut()
         else:
-            self._linger()
+            self._link.refuse()
 
     def shutdown(self) -> None:
         """Close the connection, after the answer that is on its way: `CLOSING` makes it say so."""
-        self._ending = True
-        if self._lingering is not None:
-            self._socket.close()
+        is_refused = self._link.state is State.REFUSED
+        self._link.state = State.CLOSING
+        if is_refused:
+            self._link.close()
             return
         if self.cycle is not None and not self.cycle.response_complete:
             cast(dict[str, Any], self.scope)[CLOSING] = True
@@ -201,124 +206,152 @@ class HeaderTimeoutProtocol(H11Protocol):
         cycle: Any = self.cycle
         return cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused
 
-    @property
-    def is_closing(self) -> bool:
-        """Whether nothing more is answered."""
-        return self._lingering is not None or self._socket.is_closing()
-
-    def close(self) -> None:
-        """Close the connection, at once or when the client has had the time to read why."""
-        may_send = self.conn.their_state in (h11.SEND_BODY, h11.ERROR) or self.flow.read_paused
-        if may_send and not (self.is_closing or self._half_closed or self._ending):
-            self._linger()
-        else:
-            self._close_soon()
-
-    def _close_soon(self) -> None:
-        self._socket.close()
-        self._watch()
-
-    def _linger(self) -> None:
-        """Send no more, and read on: closed with bytes unread, a connection is reset, and the answer lost."""
-        self._lingering = 0
-        self._watch()
-        self._socket.resume_reading()
-        if self._socket.can_write_eof():
-            self._socket.write_eof()
-
-    def _limit_connections(self) -> None:
-        """Close the connection that has waited longest for its client, if there are too many."""
-        if self.limit_concurrency is None or len(self.connections) < self.limit_concurrency:
-            return
+    def _make_room(self) -> None:
+        """Close the connection that has waited longest for its client."""
         others = [
-            each
-            for each in cast(set[HeaderTimeoutProtocol], self.connections)
-            if each is not self and each.waits_for_client and not each._socket.is_closing()
+            other
+            for other in cast(set[HeaderTimeoutProtocol], self.connections - {self})
+            if other.waits_for_client and not other._link.is_closing()
         ]
         if others:
-            min(others, key=lambda each: each._waiting_since)._cut()
-
-    def _watch(self) -> None:
-        """Set the clock of what the client is to do next; uvicorn has one for idle connections."""
-        awaited: _Awaited | None = None
-        seconds = self.read_seconds
-        if self._is_broken is not None:
-            pass
-        elif self._lingering is not None:
-            awaited = "after refusal"
-        elif self._socket.get_write_buffer_size() and (self.is_closing or self.flow.write_paused):
-            awaited, seconds = "client reads", self.write_seconds
-        elif self.is_closing:
-            pass
-        elif self._half_closed:
-            is_unsent = self._socket.get_write_buffer_size() + _unsent_by_system(self._socket)
-            awaited, seconds = (
-                "half-closed",
-                0.0 if self.waits_for_client and not is_unsent else _GONE_SECONDS,
-            )
-        elif self.conn.their_state is h11.IDLE:
-            awaited = "head" if self.cycle is None or self.conn.trailing_data[0] else None
-        elif self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
-            awaited = "body"
-        if awaited != self._awaited or not seconds:
-            self._awaited = awaited
-            if self._clock is not None:
-                self._clock.cancel()
-            if awaited is not None:
-                self._unsent = self._socket.get_write_buffer_size()
-                self._clock = self.loop.call_later(seconds, self._end_wait)
-
-    def _end_wait(self) -> None:
-        """Close if a head or body is late; wait again if the client reads or gets answers; else cut."""
-        awaited, self._awaited = self._awaited, None
-        unsent = self._socket.get_write_buffer_size()
-        error = self._socket.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if awaited in ("head", "body"):
-            self._close_soon()
-        elif awaited == "half-closed" and not error:
-            is_late = self.loop.time() - self._waiting_since > self.write_seconds
-            if self.waits_for_client and (is_late or not unsent + _unsent_by_system(self._socket)):
-                self._socket.close()
-            else:
-                self._watch()
-        elif awaited == "client reads" and unsent < self._unsent:
-            self._watch()
-        else:
-            self._cut()
-
-    def _cut(self) -> None:
-        self._is_cut = True
-        self._socket.abort()
+            min(others, key=lambda other: other.waiting_since)._link.cut()
 
 
-def _unsent_by_system(transport: asyncio.Transport) -> int:
-    """Return how many bytes the system has of those that the client has not confirmed; 0: it does not say."""
-    with suppress(ImportError, OSError, ValueError):
-        from fcntl import ioctl
-        from termios import TIOCOUTQ
-
-        return int.from_bytes(ioctl(transport.get_extra_info("socket"), TIOCOUTQ, bytes(4)), sys.byteorder)
-    return 0
-
-
-class _LingeringTransport:
-    """A transport that its protocol closes."""
+class _ClientTransport:
+    """The transport of a connection, with its state, and a clock for the next step of its client."""
 
     def __init__(self, transport: asyncio.Transport, protocol: HeaderTimeoutProtocol) -> None:
         self._transport = transport
         self._protocol = protocol
+        self.state = State.OPEN
+        self._awaited: tuple[State, Step] | None = None  # what the clock is for
+        self._clock: asyncio.TimerHandle | None = None
+        self._sent_ahead = b""
 
-    def close(self) -> None:
-        self._protocol.close()
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        return self._protocol.is_closing
+        """Return whether nothing more is answered."""
+        return self.state is State.REFUSED or self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
-        self._protocol.write(data)
+        """Send part of an answer, without what was sent ahead of it."""
+        if data:
+            self._transport.write(data.removeprefix(self._sent_ahead))
+            self._sent_ahead = b""
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._transport, name)
+    def send_ahead(self, data: bytes) -> None:
+        """Send the beginning of an answer, before the answer is known."""
+        self._transport.write(data)
+        self._sent_ahead = data
+
+    def close(self) -> None:
+        """Close the connection, at once or when the client has had the time to read why."""
+        protocol = self._protocol
+        may_send = protocol.conn.their_state in (h11.SEND_BODY, h11.ERROR) or protocol.flow.read_paused
+        if may_send and self.state is State.OPEN:
+            self.refuse()
+            return
+        self.state = State.CLOSING
+        self._transport.close()
+        self.watch()
+
+    def refuse(self) -> None:
+        """Send no more, and read on for a while."""
+        self.state = State.REFUSED
+        self.watch()
+        self._transport.resume_reading()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def cut(self) -> None:
+        """Close the connection at once, because its client is gone or does nothing."""
+        self.state = State.BROKEN
+        self._transport.abort()
+        self.watch()
+
+    def watch(self) -> None:
+        """Set the clock of what the client is to do next, if that is not what it is set for."""
+        is_half_closed = self.state is State.HALF_CLOSED
+        num_unsent = self._transport.get_write_buffer_size()
+        awaited = (self.state, _next_step(self._protocol, num_unsent))
+        if is_half_closed and _has_error(self._transport):
+            self.cut()
+        elif is_half_closed and self._is_answered():
+            self.close()
+        elif awaited != self._awaited:
+            self._awaited = awaited
+            if self._clock is not None:
+                self._clock.cancel()
+            if awaited in _SECONDS:
+                seconds = getattr(self._protocol, _SECONDS[awaited])
+                self._clock = self._protocol.loop.call_later(seconds, self._end_wait, awaited, num_unsent)
+
+    def _is_answered(self) -> bool:
+        """Return whether a client that sends no more has all answers, or does not read them in time."""
+        protocol = self._protocol
+        is_late = protocol.loop.time() - protocol.waiting_since > protocol.write_seconds
+        return protocol.waits_for_client and (is_late or not _unsent(self._transport))
+
+    def _end_wait(self, awaited: tuple[State, Step], num_unsent: int) -> None:
+        """Close the connection of a client that is late; one that reads or is still there has more time.
+
+        Args:
+            awaited: what the clock was for.
+            num_unsent: the bytes that waited to be sent when the clock was set.
+        """
+        self._awaited = None
+        match awaited:
+            case (State.REFUSED, _):
+                self.cut()
+            case (_, Step.READING) if self._transport.get_write_buffer_size() >= num_unsent:
+                self.cut()
+            case (State.OPEN, Step.HEAD | Step.BODY):
+                self.state = State.CLOSING
+                self.close()
+            case _:
+                self.watch()
+
+    async def delivered(self) -> bool:
+        """Return whether the client got all of the answer: it has what was sent, and does not break off."""
+        protocol = self._protocol
+        now = protocol.loop.time()
+        sure, given_up = now + _BREAKING_SECONDS, now + protocol.write_seconds
+        while protocol.loop.time() < given_up:
+            if self.state in (State.CLOSED, State.BROKEN):
+                return self.state is State.CLOSED
+            if protocol.loop.time() >= sure and not _unsent(self._transport):
+                return True
+            await asyncio.sleep(protocol.look_seconds)
+        return False
+
+
+def _next_step(protocol: HeaderTimeoutProtocol, num_unsent: int) -> Step:
+    """Return what happens next on a connection with this number of bytes that wait to be sent."""
+    cycle, conn = protocol.cycle, protocol.conn
+    if num_unsent and (protocol.transport.is_closing() or protocol.flow.write_paused):
+        return Step.READING
+    if cycle is None or (conn.their_state is h11.IDLE and conn.trailing_data[0]):
+        return Step.HEAD
+    if cycle.response_complete and conn.their_state is h11.SEND_BODY:
+        return Step.BODY
+    return Step.ANSWER
+
+
+def _unsent(transport: asyncio.Transport) -> int:
+    """Return how many bytes are not sent, or not confirmed by the client as far as the system says."""
+    with suppress(ImportError, OSError, ValueError):
+        from fcntl import ioctl
+        from termios import TIOCOUTQ
+
+        num_bytes = ioctl(transport.get_extra_info("socket"), TIOCOUTQ, bytes(4))
+        return transport.get_write_buffer_size() + int.from_bytes(num_bytes, sys.byteorder)
+    return transport.get_write_buffer_size()
+
+
+def _has_error(transport: asyncio.Transport) -> bool:
+    return bool(transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 
 
 class _Connection(h11.Connection):
@@ -328,42 +361,32 @@ class _Connection(h11.Connection):
         refusal: the status of the answer to what was refused.
     """
 
-    def __init__(self, max_head_bytes: int | None) -> None:
-        self._max_head_bytes = max_head_bytes or 2**14
-        super().__init__(h11.SERVER, self._max_head_bytes)
+    def __init__(self) -> None:
+        super().__init__(h11.SERVER, _MAX_HEAD_BYTES)
         self.refusal = 400
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """Return the next event of the client."""
+        """Return the next event of the client; the target of a request is a path."""
         head = self.trailing_data[0] if self.their_state is h11.IDLE else b""
         try:
             event = super().next_event()
-            if (
-                isinstance(event, h11.Request)
-                and len(head) - len(self.trailing_data[0]) > self._max_head_bytes
-            ):
+            if not isinstance(event, h11.Request):
+                return event
+            if len(head) - len(self.trailing_data[0]) > _MAX_HEAD_BYTES:
                 raise h11.RemoteProtocolError("the head is too long", error_status_hint=431)
-            if isinstance(event, h11.Request) and {name for name, _ in event.headers} >= _LENGTHS:
+            if {name for name, _ in event.headers} >= _LENGTHS:
                 raise h11.RemoteProtocolError("a body of two lengths")  # smuggling (RFC 9112, section 11.2)
         except h11.RemoteProtocolError as error:
             if error.error_status_hint == 431:
-                self.refusal = 431 if b"\n" in head[: self._max_head_bytes] else 414
+                self.refusal = 431 if b"\n" in head[:_MAX_HEAD_BYTES] else 414
             raise
-        return _with_path(event) if isinstance(event, h11.Request) else event
-
-
-def _with_path(request: h11.Request) -> h11.Request:
-    """Return a request with a path as its target, if that is a whole address (RFC 9112, section 3.2.2)."""
-    scheme, separator, rest = request.target.partition(b"://")
-    if not separator or scheme.lower() not in (b"http", b"https"):
-        return request
-    path = rest[len(rest.split(b"/", 1)[0].split(b"?", 1)[0]) :]
-    return h11.Request(
-        method=request.method,
-        target=path if path.startswith(b"/") else b"/" + path,
-        headers=list(request.headers),
-        http_version=request.http_version,
-    )
+        origin = _ORIGIN.match(event.target)  # a target may be a whole address (RFC 9112, section 3.2.2)
+        if origin is None:
+            return event
+        path = b"/" + event.target[origin.end() :].removeprefix(b"/")
+        return h11.Request(
+            method=event.method, target=path, headers=event.headers, http_version=event.http_version
+        )
 
 
 def report_accept_errors(loop: asyncio.AbstractEventLoop) -> None:
@@ -386,7 +409,6 @@ def report_accept_errors(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_exception_handler(report)
 
 
-_MAX_HEAD_BYTES = 32_768
 _START_SECONDS = 600  # for a new process to load its models, before it is given up
 _ALIVE_SECONDS = 15  # for a process to say that it is alive, before it is replaced
 _POLL_SECONDS = 0.05
@@ -489,7 +511,6 @@ def run(
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(options.limits.drain_seconds),
         timeout_worker_healthcheck=_ALIVE_SECONDS,
-        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         limit_concurrency=max_connections,
         backlog=backlog,
     )

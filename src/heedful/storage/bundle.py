@@ -19,11 +19,11 @@ import shutil
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ from heedful.storage.description import (
 from heedful.storage.weights_file import SafetensorsArrays, Shape, check_fits, embedding_names, weight_shapes
 from heedful.text import TokenizerPair
 from heedful.text.languages import Pair
-from heedful.text.pair import is_file_of_a_pair, pairs_of
+from heedful.text.pair import choose_languages, is_file_of_a_pair, pairs_of
 
 if TYPE_CHECKING:
     import torch
@@ -137,6 +137,15 @@ class Bundle:
             MissingExtraError: langcodes is not installed.
         """
         return pairs_of(self.config, self.tokenizers, named)
+
+    def for_languages(self, *, src_lang: str | None = None, tgt_lang: str | None = None) -> Self:
+        """Return the model for other languages that it has; None keeps a language.
+
+        Raises:
+            InputError: a language that the model does not have, or a model without a choice of languages.
+        """
+        config = choose_languages(self.config, self.tokenizers, src_lang=src_lang, tgt_lang=tgt_lang)
+        return replace(self, config=config)
 
     @property
     def calibration_in_use(self) -> Calibration | None:

@@ -18,7 +18,6 @@ from heedful.decoding.glossary import (
     Glossary,
     TermText,
     continuing_tokens,
-    merged,
     placed_terms,
     term_of,
     words_of,
@@ -234,13 +233,6 @@ def test_places_are_of_whole_words_in_any_text(text: str, target: str) -> None:
         for start, end in term.spans:
             own, found = words_of(target), words_of(text[start:end])
             assert found in (own, [own[0][:1].upper() + own[0][1:], *own[1:]])
-
-
-def test_the_first_of_several_glossaries_wins() -> None:
-    both = merged([Glossary.of({"a": "1", "b": "1"}), Glossary.of({"b": "2", "c": "2"})])
-    assert [(str(each.source), str(each.targets[0])) for each in both.entries] == [
-        ("a", "1"), ("b", "1"), ("c", "2"),
-    ]  # fmt: skip
 
 
 def test_terms_are_tokens_as_in_a_sentence_and_as_at_its_start() -> None:

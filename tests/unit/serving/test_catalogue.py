@@ -35,7 +35,7 @@ def test_an_unknown_language_is_refused_by_name() -> None:
     served = catalogue("en>de")
     assert served.languages("EN-us", "deu_Latn") == ("en", "de")
     for source, target in (("zz", "de"), (None, "zz")):
-        with pytest.raises(LanguageError, match=r"^zz is not supported$"):
+        with pytest.raises(LanguageError, match="zz"):
             served.languages(source, target)
 
 

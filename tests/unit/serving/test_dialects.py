@@ -234,18 +234,6 @@ def test_an_entry_may_have_the_line_ends_of_other_systems_in_it(served: Served) 
     assert (refused.status_code, "line 1" in refused.json()["message"]) == (400, True)
 
 
-@pytest.mark.parametrize(
-    "field",
-    [{"translation_memory_id": "x"}, {"custom_instructions": ["x"]}, {"style_id": "x"}, {"nonsense": 1}],
-)
-def test_deepls_clients_are_told_what_is_not_supported(served: Served, field: dict[str, object]) -> None:
-    reply = served.ask("POST", "/v2/translate", json={"text": ["a"], "target_lang": "DE", **field})
-    assert reply.status_code == 400
-    assert next(iter(field)) in reply.json()["message"]
-    others = {"context": "x", "preserve_formatting": True, "show_billed_characters": True}
-    assert served.ask("POST", "/v2/translate", json={"text": ["a"], "target_lang": "DE", **others}).is_success
-
-
 ROW = "<row><cell>The house</cell><cell>The dog</cell></row>"
 
 

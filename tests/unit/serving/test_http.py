@@ -100,6 +100,8 @@ def test_a_text_in_the_target_language_stays_as_it_is(server: Running, source: s
         {"custom_instructions": ["be kind"]},
         {"custom_instructions": "be kind"},
         {"style_id": "x"},
+        {"translation_memory_id": "x"},
+        {"nonsense": 1},
     ],
 )
 def test_what_deepl_would_do_and_this_server_does_not_is_refused(
@@ -119,7 +121,7 @@ def test_what_deepl_would_do_and_this_server_does_not_is_refused(
         {"model_type": "latency_optimized"},
         {"model_type": "prefer_quality_optimized"},
         {"custom_instructions": []},
-        {"context": "about dogs", "preserve_formatting": True},
+        {"context": "about dogs", "preserve_formatting": True, "show_billed_characters": True},
     ],
 )
 def test_what_changes_nothing_here_is_taken(server: Running, fields: dict[str, object]) -> None:

@@ -63,7 +63,7 @@ def test_no_part_of_an_answer_waits_for_the_one_before(server: Running) -> None:
     with server.connect(HEALTH) as connection:
         read_answer(connection)
         (there,) = (
-            each._socket.get_extra_info("socket")
+            each.transport.get_extra_info("socket")
             for each in server.server.server_state.connections
             if isinstance(each, HeaderTimeoutProtocol) and each.client == connection.getsockname()
         )
