@@ -23,6 +23,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.decoding.steps import Floats, Ids
 from heedful.text.tokenizer import Tokenizer
 
 Span = tuple[int, int]  # the first character of a word, and the one after its last
@@ -88,15 +89,13 @@ def words_before(text: str, positions: Iterable[int]) -> list[int]:
     return [bisect_right(ends, position) for position in positions]
 
 
-def relative_weights(weights_TS: NDArray[np.float64]) -> NDArray[np.float64]:
+def relative_weights(weights_TS: Floats) -> Floats:
     """Return attention weights (T, S), each column (source token) divided by its sum."""
     sums_S = weights_TS.sum(axis=0)
     return weights_TS / np.where(sums_S > 0, sums_S, 1)
 
 
-def align_words(
-    weights: NDArray[np.floating], src_words: Sequence[Sequence[int]], tgt_words: Sequence[Sequence[int]]
-) -> Alignment:
+def align_words(weights: NDArray[np.floating], src_words: Ids, tgt_words: Ids) -> Alignment:
     """Align words by the attention between their tokens; source tokens outside words do not count.
 
     Args:
@@ -117,9 +116,7 @@ def align_words(
     return Alignment.of(links)
 
 
-def attended_words(
-    weights_US: NDArray[np.float64], line: str, tokenizer: Tokenizer, *, whole: bool
-) -> list[str]:
+def attended_words(weights_US: Floats, line: str, tokenizer: Tokenizer, *, whole: bool) -> list[str]:
     """Return the source text that U positions attend to most, with the space before it, if any.
 
     Args:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heedful.data.files import read_lines
+from heedful.decoding.steps import Bools
 from heedful.decoding.terms import Form, Term
 from heedful.errors import InputError
 from heedful.settings.arguments import checked
@@ -391,7 +391,7 @@ def _ids_after_a_token(text: str, tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=8)
-def continuing_tokens(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+def continuing_tokens(tokenizer: Tokenizer) -> Bools:
     """Return for each token, (V,), whether it continues the word before it."""
     before = tokenizer.encode("a")
     text = tokenizer.decode(before)

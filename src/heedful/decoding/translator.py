@@ -217,7 +217,7 @@ class Translator:
         self._check_weights()
         if options is None and search:
             options = search_options(search, self.bundle.config.decode)
-        elif options is not None:
+        elif options is not None and search:
             options = replace(options, **search)
         options = self.codec.resolved(options)
         lines = self.codec.encode(texts, prefixes, options, first_line=first_line)

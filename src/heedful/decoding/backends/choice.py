@@ -13,11 +13,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heedful.decoding.backends.native import NativeBackend, change_of
 from heedful.decoding.backends.protocol import Backend
-from heedful.decoding.steps import on_host
+from heedful.decoding.steps import Ints, Singles, on_host
 from heedful.errors import InputError, MissingExtraError, install_hint
 from heedful.runtime.native import BF16_VARIABLE, call_libc, cpu_has_bf16, native, on_or_off
 from heedful.settings.options import EngineChoice, Precision, PrecisionChoice
@@ -141,11 +140,9 @@ def loss_of(fast: Backend, exact: Backend, models: "Sequence[Transformer | Store
     return math.inf if math.isnan(mean) else mean
 
 
-def _log_probs(
-    backend: Backend, sources: list[list[int]], written: "Sequence[NDArray[np.int64] | None]"
-) -> list[NDArray[np.float32]]:
+def _log_probs(backend: Backend, sources: list[list[int]], written: "Sequence[Ints | None]") -> list[Singles]:
     """Return each step's log-probabilities after the written tokens; None: after its own best token."""
-    steps: list[NDArray[np.float32]] = []
+    steps: list[Singles] = []
     last = np.ones(len(sources), dtype=np.int64)
     with backend.step(sources) as step:
         for ids in written:
