@@ -11,6 +11,7 @@ Embeddings on Parallel Corpora").
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -98,11 +99,11 @@ class Aligner:
         tokens = (softmax(scores) * softmax(scores.T).T)[:, :-1]
         of_src, of_tgt = _parts(src_words), _parts(tgt_words)
         words = of_tgt / np.maximum(of_tgt.sum(axis=1, keepdims=True), 1) @ tokens @ of_src.T
-        links = set()
-        if words.size:
-            links |= {(int(s), t) for t, s in enumerate(words.argmax(axis=1)) if words[t, s] > _LEAST}
-            links |= {(s, int(t)) for s, t in enumerate(words.argmax(axis=0)) if words[t, s] > _LEAST}
-        return Alignment.of(links)
+        if not words.size:
+            return Alignment(())
+        links = {(s, t) for t, s in enumerate(words.argmax(axis=1).tolist())}
+        links |= set(enumerate(words.argmax(axis=0).tolist()))
+        return Alignment.of((s, t) for s, t in links if words[t, s] > _LEAST)
 
     def _scores(self, src: Sequence[int], tgt: Sequence[int]) -> Singles:
         """Return the scores (T, S) of target tokens for source tokens, before any softmax."""
@@ -128,8 +129,7 @@ class Aligner:
         Raises:
             BundleError: the aligner is damaged, of a newer format, or of another model.
         """
-        stored = None if bundle.path is None else stored_aligner(bundle.path)
-        if bundle.path is None or stored is None:
+        if bundle.path is None or (stored := stored_aligner(bundle.path)) is None:
             return None
         (query, key, slope), record = stored
         embeddings, null_id = stored_embeddings(bundle), bundle.tokenizers.src.eos_id
@@ -234,15 +234,13 @@ def _gradients(
     rng: np.random.Generator,
 ) -> tuple[Singles, Singles, Singles]:
     """Return the gradients of a batch's mean loss with respect to query, key and slope."""
-    of_query, of_key = np.zeros_like(aligner.query), np.zeros_like(aligner.key)
     of_slope, scale = np.zeros_like(aligner.slope), aligner.query.shape[1] ** -0.5
-    src_ids = [[*src, aligner.null_id] for src, _, _ in pairs]
-    src_features = [_dropped(_features(ids, aligner.src_embeddings), rng) for ids in src_ids]
-    tgt_features = [_dropped(_features(ids, aligner.tgt_embeddings), rng) for _, ids, _ in pairs]
-    keys_of_all, queries_of_all = (
-        np.concatenate(src_features) @ aligner.key,
-        np.concatenate(tgt_features) @ aligner.query,
-    )
+    of_src = [
+        _dropped(_features([*src, aligner.null_id], aligner.src_embeddings), rng) for src, _, _ in pairs
+    ]
+    of_tgt = [_dropped(_features(tgt, aligner.tgt_embeddings), rng) for _, tgt, _ in pairs]
+    src_features, tgt_features = np.concatenate(of_src), np.concatenate(of_tgt)
+    keys_of_all, queries_of_all = src_features @ aligner.key, tgt_features @ aligner.query
     grad_keys, grad_queries = np.zeros_like(keys_of_all), np.zeros_like(queries_of_all)
     s = t = 0
     num_rows = sum(len(tgt) for _, tgt, _ in pairs)
@@ -263,9 +261,7 @@ def _gradients(
         grad_queries[targets] = scale * gradient @ keys
         grad_keys[sources] = scale * gradient.T @ queries
         of_slope -= (gradient * distances).sum()
-    of_query += np.concatenate(tgt_features).T @ grad_queries
-    of_key += np.concatenate(src_features).T @ grad_keys
-    return of_query, of_key, of_slope
+    return tgt_features.T @ grad_queries, src_features.T @ grad_keys, of_slope
 
 
 def _dropped(features: Singles, rng: np.random.Generator) -> Singles:
@@ -299,9 +295,8 @@ def _distances(num_src: int, num_tgt: int) -> Singles:
 
 def _parts(words: Ids) -> Singles:
     """Return 1 for each token of each word, (words, tokens)."""
-    parts = np.zeros(
-        (1 + max((word for of_token in words for word in of_token), default=-1), len(words)), np.float32
-    )
+    num_words = 1 + max(chain.from_iterable(words), default=-1)
+    parts = np.zeros((num_words, len(words)), np.float32)
     for token, of_token in enumerate(words):
         parts[list(of_token), token] = 1
     return parts
