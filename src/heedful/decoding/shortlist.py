@@ -207,14 +207,12 @@ def _is_possible(
 ) -> bool:
     """Return whether a stored shortlist has whole numbers, and ids of vocabularies of its sizes."""
     src_size, tgt_size = (cast(int, description.get(f"{role}_vocab_size")) for role in ("src", "tgt"))
-    if not (
-        all(is_whole(size, most=_LARGEST_VOCABULARY) for size in (src_size, tgt_size))
-        and is_whole(description.get("multiple", 1), least=1, most=tgt_size)
-        and all(
-            each.ndim == 1 and each.dtype in (np.int32, np.int64) for each in (always, candidates, starts)
-        )
-        and starts.shape == (src_size + 1,)
-    ):
+    if not all(is_whole(size, most=_LARGEST_VOCABULARY) for size in (src_size, tgt_size)):
+        return False
+    for array in (always, candidates, starts):
+        if array.ndim != 1 or array.dtype not in (np.int32, np.int64):
+            return False
+    if not is_whole(description.get("multiple", 1), least=1, most=tgt_size) or len(starts) != src_size + 1:
         return False
     ids = np.concatenate([always, candidates])
     are_starts = (starts[0], starts[-1]) == (0, len(candidates)) and bool((np.diff(starts) >= 0).all())

@@ -141,13 +141,29 @@ class StepFunction(Protocol):
 Start = Callable[[], AbstractContextManager[StepFunction]]
 
 
-class ArrayTokens(NextTokens):
-    """Next-token log-probabilities in a numpy array: see `NextTokens`."""
+class StoredTokens(NextTokens):
+    """Next-token log-probabilities that are all computed; a subclass finds the best of them."""
 
-    def __init__(self, log_probs: NDArray[np.floating]) -> None:
+    def __init__(self, log_probs: Array) -> None:
         """Take log-probabilities (rows, V)."""
         self._log_probs = log_probs
         self.vocab_size = int(log_probs.shape[-1])
+
+    @override
+    def log_probs(self) -> Array:
+        return self._log_probs
+
+    @override
+    def with_log_probs(self, log_probs: Array) -> Self:
+        return type(self)(log_probs)
+
+    @override
+    def __getitem__(self, rows: Ints) -> Self:
+        return type(self)(self._log_probs[like(rows, self._log_probs)])
+
+
+class ArrayTokens(StoredTokens):
+    """Next-token log-probabilities in a numpy array: see `NextTokens`."""
 
     @override
     def top(self, count: int, suppressed: Sequence[int], *, renormalize: bool = False) -> tuple[Floats, Ints]:
@@ -171,18 +187,6 @@ class ArrayTokens(NextTokens):
             values = np.take_along_axis(log_probs, ids, axis=-1)
         return best_first(values.astype(np.float64), ids, count)
 
-    @override
-    def log_probs(self) -> NDArray[np.floating]:
-        return self._log_probs
-
-    @override
-    def with_log_probs(self, log_probs: Array) -> Self:
-        return type(self)(log_probs)
-
-    @override
-    def __getitem__(self, rows: Ints) -> Self:
-        return type(self)(self._log_probs[rows])
-
 
 def best_first(values: Floats, ids: Ints, count: int) -> tuple[Floats, Ints]:
     """Return the `count` best of each row of candidates, (rows, C), best first, ties to the lower id."""
@@ -204,7 +208,7 @@ class EnsembleStep(StepFunction):
     @override
     def __call__(self, last_ids: Ints) -> NextTokens:
         tokens = [step(last_ids) for step in self._steps]
-        of_models = [each.log_probs() for each in tokens]
+        of_models = [of_model.log_probs() for of_model in tokens]
         log_probs = logsumexp(array_namespace(of_models[0]).stack(of_models), axis=0)[0]
         return tokens[0].with_log_probs(log_probs - math.log(len(self._steps)))
 

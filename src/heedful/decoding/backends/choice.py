@@ -133,10 +133,9 @@ def loss_of(fast: Backend, exact: Backend, models: "Sequence[Transformer | Store
     ids[ids == pad_id] = (pad_id + 1) % size
     sources = ids.tolist()
     exact_log_probs = _log_probs(exact, sources, [None] * min([_POSITIONS, *limits]))
-    written = [each.argmax(axis=-1) for each in exact_log_probs]
-    fast_log_probs = _log_probs(fast, sources, written)
-    each = [(np.exp(p) * (p - q)).sum(axis=-1) for p, q in zip(exact_log_probs, fast_log_probs, strict=True)]
-    mean = float(np.stack(each).mean())
+    written = [of_step.argmax(axis=-1) for of_step in exact_log_probs]
+    p, q = np.stack(exact_log_probs), np.stack(_log_probs(fast, sources, written))
+    mean = float((np.exp(p) * (p - q)).sum(axis=-1).mean())
     return math.inf if math.isnan(mean) else mean
 
 

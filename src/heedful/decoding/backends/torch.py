@@ -22,9 +22,9 @@ from heedful.decoding.steps import (
     Floats,
     Ids,
     Ints,
-    NextTokens,
     Singles,
     StepFunction,
+    StoredTokens,
     best_first,
     check_numbers,
 )
@@ -89,13 +89,8 @@ _NUMBERS_AT_ONCE = 1 << 22  # log-probabilities at once, 16 MiB in float32, or o
 _ROWS_MULTIPLE = 64
 
 
-class TorchTokens(NextTokens):
+class TorchTokens(StoredTokens):
     """Next-token log-probabilities in a tensor on any device: see `NextTokens`."""
-
-    def __init__(self, log_probs: Tensor) -> None:
-        """Take log-probabilities (rows, V)."""
-        self._log_probs = log_probs
-        self.vocab_size = log_probs.shape[-1]
 
     @override
     def top(self, count: int, suppressed: Sequence[int], *, renormalize: bool = False) -> tuple[Floats, Ints]:
@@ -123,18 +118,6 @@ class TorchTokens(NextTokens):
         if suppressed:
             values = np.where(np.isin(ids, suppressed), -np.inf, values)
         return best_first(values, ids, count)
-
-    @override
-    def log_probs(self) -> Tensor:
-        return self._log_probs
-
-    @override
-    def with_log_probs(self, log_probs: Tensor) -> "TorchTokens":
-        return TorchTokens(log_probs)
-
-    @override
-    def __getitem__(self, rows: Ints) -> "TorchTokens":
-        return TorchTokens(self._log_probs[torch.as_tensor(rows).to(self._log_probs.device)])
 
 
 class RestrictedStep(StepFunction):

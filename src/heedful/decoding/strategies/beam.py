@@ -72,7 +72,9 @@ class BeamSearch(BeamOptions, Strategy):
                 step(last_ids), self.beam_size + 1, written=beam.written,
                 sentences=beam.sentences_of_rows(), nodes=beam.nodes,
             )  # fmt: skip
-            coverage = coverage_penalties(step, task.options, len(last_ids))
+            coverage: Floats = np.zeros(len(last_ids))
+            if task.options.coverage_penalty:
+                coverage = coverage_penalties(step, task.options, len(last_ids))
             rows, next_ids = beam.advance(candidates, coverage)
             if len(rows) and not np.array_equal(rows, np.arange(len(candidates.ids))):
                 step.reorder(rows)
@@ -175,9 +177,8 @@ class Beam:
         is_live_BW, indices = is_live_BE.take(flat_BW), best.indices.take(flat_BW).ravel()
         self._totals_BW = np.where(is_live_BW, best.totals.take(flat_BW), -np.inf)
         rows, next_ids = indices // count, np.where(is_live_BW, best.ids.take(flat_BW), self._eos_id).ravel()
-        latest = log_probs.take(indices)
-        self.written = np.concatenate((self.written.take(rows, axis=0), next_ids[:, None]), axis=1)
-        self._log_probs = np.concatenate((self._log_probs.take(rows, axis=0), latest[:, None]), axis=1)
+        self.written = np.column_stack((self.written.take(rows, axis=0), next_ids))
+        self._log_probs = np.column_stack((self._log_probs.take(rows, axis=0), log_probs.take(indices)))
         if candidates.nodes is not None:
             nodes = candidates.nodes.reshape(-1, candidates.nodes.shape[2]).take(indices, axis=0)
             self.nodes = np.where(is_live_BW.reshape(-1, 1), nodes, MET)
@@ -247,14 +248,14 @@ class Beam:
             best_missing_B: the best total of the others, plus its estimate, scored at its present length.
             length: the length of all live hypotheses.
         """
-        thresholds_B = self._thresholds[self.sentences]
-        present_B = np.maximum(best_B, best_missing_B) / self._penalties(length)
-        is_estimate = self._strategy.early_stopping == "estimate"
-        limit_B = best_B / self._limit_penalties[self.sentences]
-        bound_B = present_B if is_estimate else np.maximum(present_B, limit_B)
-        is_first_B = (self._strategy.early_stopping == "first") | (self._widths[self.sentences] == 1)
+        early_stopping, thresholds_B = self._strategy.early_stopping, self._thresholds[self.sentences]
+        present_B = np.maximum(best_B, best_missing_B)
+        bound_B = present_B / self._penalties(length)
+        if early_stopping != "estimate":
+            bound_B = np.maximum(bound_B, best_B / self._limit_penalties[self.sentences])
+        is_first_B = (early_stopping == "first") | (self._widths[self.sentences] == 1)
         is_over_B = np.where(is_first_B, thresholds_B > -np.inf, bound_B <= thresholds_B)
-        return np.asarray((np.maximum(best_B, best_missing_B) > -np.inf) & ~is_over_B)
+        return np.asarray((present_B > -np.inf) & ~is_over_B)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +299,7 @@ class DiverseBeamSearch(DiverseBeamOptions, BeamSearch):
                 moves.append((first + rows, ids))
                 live = group.is_live()
                 np.add.at(costs, (group.sentences_of_rows()[live], ids[live]), self.diversity_penalty)
-            rows, ids = (np.concatenate(of_groups) for of_groups in zip(*moves, strict=True))
+            rows, ids = map(np.concatenate, zip(*moves, strict=True))
             starts = [0, *accumulate(len(ids) for _, ids in moves[:-1])]
             if len(rows):
                 step.reorder(rows)

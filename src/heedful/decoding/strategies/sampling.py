@@ -112,7 +112,7 @@ class Sampling(SamplingOptions, Strategy):
                 )
                 for block in _blocks(num_live, tokens.vocab_size)
             ]
-            ids, own_values = (np.concatenate(each) for each in zip(*drawn, strict=True))
+            ids, own_values = map(np.concatenate, zip(*drawn, strict=True))
             rows = outputs.append(ids, own_values)
             if len(rows) and not np.array_equal(input_rows[rows], np.arange(num_inputs)):
                 step.reorder(input_rows[rows])
@@ -292,12 +292,12 @@ def least_risk(
         The translation with hypotheses best first, and expected utilities as scores; ties are in the order of
         drawing. An empty line is unchanged.
     """
-    counts = Counter(each.text for each in translation.hypotheses)
-    expected = {
-        text: sum(count * utility(text, reference) for reference, count in counts.items()) / counts.total()
-        for text in counts
-    }
-    first_drawn = {each.text: each for each in reversed(translation.hypotheses)}
+    counts = Counter(sample.text for sample in translation.hypotheses)
+    expected = dict[str, float]()
+    for text in counts:
+        utilities = (count * utility(text, reference) for reference, count in counts.items())
+        expected[text] = sum(utilities) / counts.total()
+    first_drawn = {sample.text: sample for sample in reversed(translation.hypotheses)}
     ranked = sorted(counts, key=expected.__getitem__, reverse=True)[:n_best]
     if not ranked:
         return translation
