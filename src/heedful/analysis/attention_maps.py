@@ -1,10 +1,11 @@
 """Attention maps of one sentence pair: the weights of every head."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,15 +70,14 @@ class MapChoice:
         Raises:
             InputError: a kind that does not exist, or what is no number from 1 on.
         """
-        chosen = []
-        for name in KINDS if kinds == ALL else _listed(kinds):
-            known: AttentionKind | None = next((kind for kind in KINDS if kind == name), None)
-            if known is None:
+        chosen = KINDS if kinds == ALL else _listed(kinds)
+        for name in chosen:
+            if name not in KINDS:
                 raise InputError(f"attention {name!r} does not exist{suggestion(name, [*KINDS, ALL])}")
-            chosen.append(known)
+        of_layers = tuple(_numbers("layer", layers)) if layers not in (None, ALL) else ()
         return cls(
-            kinds=tuple(chosen),
-            layers=() if layers is None else None if layers == ALL else tuple(_numbers("layer", layers)),
+            kinds=cast(tuple[AttentionKind, ...], tuple(chosen)),
+            layers=None if layers == ALL else of_layers,
             heads=None if heads in (None, ALL) else tuple(_heads(heads)),
         )
 
@@ -165,9 +165,7 @@ class AttentionMaps:
                 {
                     "kind": layer.kind,
                     "layer": layer.layer,
-                    "weights": [
-                        [[round(float(w), 4) for w in row] for row in head] for head in layer.weights
-                    ],
+                    "weights": layer.weights.astype(float).round(4).tolist(),
                 }
                 for layer in self.layers
             ],
@@ -231,10 +229,8 @@ def attention_of(
     bundle = translator.bundle
     special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
     options = options or SearchOptions.from_config(bundle.config.decode)
-    limit, read = (
-        options.source_limit(bundle.config),
-        special_tokens.source(bundle.tokenizers.src.encode(source)),
-    )
+    limit = options.source_limit(bundle.config)
+    read = special_tokens.source(bundle.tokenizers.src.encode(source))
     written: Sequence[int] = ()
     if target is not None:
         written = [*special_tokens.tgt_prefix, *bundle.tokenizers.tgt.encode(target)]
@@ -264,14 +260,14 @@ def _listed(text: str) -> list[str]:
 
 
 def _numbers(name: str, text: str) -> Iterator[int]:
-    for each in _listed(text):
-        if not (each.isascii() and each.isdigit() and int(each)):
+    for word in _listed(text):
+        if not re.fullmatch("0*[1-9][0-9]*", word):
             raise InputError(
-                f"{name} {each!r}: not a number from 1 on; give one, several with commas, or all"
+                f"{name} {word!r}: not a number from 1 on; give one, several with commas, or all"
             )
-        yield int(each)
+        yield int(word)
 
 
 def _heads(text: str) -> Iterator[Head]:
-    for each in _listed(text):
-        yield from (MEAN,) if each == MEAN else _numbers("head", each)
+    for word in _listed(text):
+        yield from (MEAN,) if word == MEAN else _numbers("head", word)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterable
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -113,12 +114,10 @@ def _layer(maps: AttentionMaps, layer: LayerAttention, heads: tuple[Head, ...]) 
         left, right = figure.subfigures(
             1, 2, squeeze=False, width_ratios=[total_width - small_width - 0.5, small_width + 0.5]
         )[0]
-        for index, axes in enumerate(right.subplots(grid_rows, grid_columns, squeeze=False).flat):
-            if index < len(others):
-                _heat(axes, layer.of_head(others[index]), top=1.0)
-                axes.set_title(_name(others[index]), fontsize=8, color=FAINT, loc="left", pad=3)
-            else:
-                axes.set_visible(False)
+        places = right.subplots(grid_rows, grid_columns, squeeze=False).flatten()
+        for axes, head in zip(places, others, strict=False):
+            _small(axes, layer, head, title=_name(head))
+        _hide(places[len(others) :])
     large = left.subplots()
     weights = layer.of_head(first)
     # A mean is paler than its heads: its scale, shown by the bar, ends at its maximum, rounded up to a tenth.
@@ -151,16 +150,23 @@ def _grid(maps: AttentionMaps, selected: list[tuple[LayerAttention, tuple[Head, 
     grid = figure.subplots(len(tiles), num_columns, squeeze=False)
     for line, chosen in zip(grid, tiles, strict=True):
         for axes, (layer, head) in zip(line, chosen, strict=False):
-            _heat(axes, layer.of_head(head), top=1.0)
-            name = f"{layer.kind} {layer.layer}, {_name(head)}"
-            axes.set_title(name, fontsize=8, color=FAINT, loc="left", pad=3)
-        for axes in line[len(chosen) :]:
-            axes.set_visible(False)
+            _small(axes, layer, head, title=f"{layer.kind} {layer.layer}, {_name(head)}")
+        _hide(line[len(chosen) :])
         rows, columns = (readable_tokens(labels) for labels in maps.labels(chosen[0][0].kind))
         size = min(_SMALL * 72 * 0.6 / max(len(rows), len(columns)), 7.0)
         if size >= _LEGIBLE:
             _label(line[0], rows, columns, size=size)
     return figure
+
+
+def _small(axes: "Axes", layer: LayerAttention, head: Head, *, title: str) -> None:
+    _heat(axes, layer.of_head(head), top=1.0)
+    axes.set_title(title, fontsize=8, color=FAINT, loc="left", pad=3)
+
+
+def _hide(places: "Iterable[Axes]") -> None:
+    for axes in places:
+        axes.set_visible(False)
 
 
 def _name(head: Head) -> str:

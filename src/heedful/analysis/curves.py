@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -73,8 +74,9 @@ class _Panel:
     from_zero: bool = False
 
     @property
-    def num_points(self) -> int:
-        return sum(len(line.curve.steps) for line in self.lines)
+    def steps(self) -> list[int]:
+        """The steps of all points."""
+        return [step for line in self.lines for step in line.curve.steps]
 
 
 def read_curves(log: Path) -> Curves:
@@ -100,42 +102,42 @@ def curves_figure(runs: Mapping[str, Curves]) -> "Figure":
 
     There is a panel for each quantity; of several runs, each has its colour.
     """
-    only = next(iter(runs.values())) if len(runs) == 1 else None
-    panels = [panel for panel in (_panels(only) if only else _compared(runs)) if panel.num_points]
+    title, panels = f"Learning curves of {len(runs)} runs", _compared(runs)
+    if len(runs) == 1:
+        [(name, curves)] = runs.items()
+        title, panels = f"Learning curves of {name}", _panels(curves)
+    panels = [panel for panel in panels if panel.steps]
     if not panels:
         raise RunError("plot: no steps are logged yet; wait for the first ones")
     num_columns = min(3, len(panels))
     num_rows = -(-len(panels) // num_columns)
-    title = f"Learning curves of {', '.join(runs)}" if only else f"Learning curves of {len(runs)} runs"
     figure = new_figure(4.3 * num_columns, 3.0 * num_rows + 0.5, title=title)
-    last = max(max(line.curve.steps) for panel in panels for line in panel.lines if line.curve.steps)
-    for index, axes in enumerate(figure.subplots(num_rows, num_columns, squeeze=False).flat):
-        if index < len(panels):
-            _draw_panel(axes, panels[index], last)
-        else:
+    last = max(max(panel.steps) for panel in panels)
+    for axes, panel in zip_longest(figure.subplots(num_rows, num_columns, squeeze=False).flat, panels):
+        if panel is None:
             axes.set_visible(False)
-    if only is None:
+        else:
+            _draw_panel(axes, panel, last)
+    if len(runs) > 1:
         _add_legend(figure, list(runs), num_columns)
     return figure
 
 
 def _read_events(log: Path) -> list[dict[str, object]]:
     try:
-        lines = log.read_bytes().split(b"\n")
+        lines = [line.strip() for line in log.read_bytes().split(b"\n")]
     except OSError as error:
         problem = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         remedy = runs_inside(log.parent) or "give a run directory that `heedful train` made"
         raise RunError(f"{log}: {problem}; {remedy}") from None
     events: list[dict[str, object]] = []
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+        event: object = None
         try:
-            event = parse_json(line)
+            event = parse_json(line or b"{}")
         except ValueError:
             if number == len(lines):  # truncated: the run was killed while it wrote
                 break
-            event = None
         if not isinstance(event, dict):
             raise RunError(f"{log}: line {number:,} is not a JSON object; remove the line")
         events.append(event)
@@ -182,36 +184,33 @@ def _panels(curves: Curves) -> list[_Panel]:
 def _compared(runs: Mapping[str, Curves]) -> list[_Panel]:
     """Return the panels of several runs: one quantity in each, a line for each run."""
 
-    def trained(name: str) -> list[_Line]:
-        return [_Line(each.training[name], *_look(i)) for i, each in enumerate(runs.values())]
-
-    def validated(name: str) -> list[_Line]:
-        return [_Line(each.validation[name], *_look(i)) for i, each in enumerate(runs.values())]
+    def lines(kind: str, name: str) -> list[_Line]:
+        of_runs = [getattr(curves, kind)[name] for curves in runs.values()]
+        return [_Line(curve, *_look(number)) for number, curve in enumerate(of_runs)]
 
     return [
-        _Panel("training loss, nats per target token", trained("nll")),
-        _Panel("validation loss, nats per target token", validated("nll"), marked=True),
-        _Panel("validation BLEU", validated("bleu"), marked=True),
-        _Panel("validation chrF", validated("chrf"), marked=True),
-        _Panel("learning rate", trained("learning_rate")),
-        _Panel("target tokens per second", trained("tokens_per_second"), from_zero=True),
+        _Panel("training loss, nats per target token", lines("training", "nll")),
+        _Panel("validation loss, nats per target token", lines("validation", "nll"), marked=True),
+        _Panel("validation BLEU", lines("validation", "bleu"), marked=True),
+        _Panel("validation chrF", lines("validation", "chrf"), marked=True),
+        _Panel("learning rate", lines("training", "learning_rate")),
+        _Panel("target tokens per second", lines("training", "tokens_per_second"), from_zero=True),
     ]
 
 
 def _draw_panel(axes: "Axes", panel: _Panel, last_step: int) -> None:
     style_axes(axes)
+    least = sys.float_info.min if panel.log_scale else -_MAX_DRAWN
+    drawn = [line for line in panel.lines if line.curve.steps]
     is_positive = False
-    for line in panel.lines:
+    for line in drawn:
         steps = line.curve.steps
-        if not steps:
-            continue
-        least = sys.float_info.min if panel.log_scale else -_MAX_DRAWN
         values = [value if least <= value <= _MAX_DRAWN else math.nan for value in line.curve.values]
         is_positive |= any(value > 0 for value in values)
-        marker = "o" if (panel.marked and len(steps) <= 60) or len(steps) == 1 else ""
+        most_marked = 60 if panel.marked else 1
         axes.plot(
             steps, values, color=line.colour, linestyle=line.style, label=line.label, linewidth=1.6,
-            marker=marker, markersize=3,
+            marker="o" if len(steps) <= most_marked else "", markersize=3,
         )  # fmt: skip
     if panel.log_scale and is_positive:
         _set_log_scale(axes)
@@ -219,7 +218,7 @@ def _draw_panel(axes: "Axes", panel: _Panel, last_step: int) -> None:
         axes.set_ylim(bottom=0)
     axes.set_xlim(0, max(1, last_step) * 1.02)
     title_axes(axes, panel.title, x="step")
-    if any(line.label for line in panel.lines if line.curve.steps):
+    if any(line.label for line in drawn):
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
 
 

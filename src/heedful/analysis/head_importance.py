@@ -65,16 +65,13 @@ def head_importance(
         on_progress: called with what is measured and the share (0 to 1) that is done.
     """
     attentions = {kind: _attentions(model, kind) for kind in KINDS}
-    todo = [
-        (kind, layer, head)
-        for kind, layers in attentions.items()
-        for layer, attention in enumerate(layers)
-        for head in range(attention.num_heads)
-    ]
-    increases = {
-        kind: np.zeros((len(layers), max((each.num_heads for each in layers), default=0)))
-        for kind, layers in attentions.items()
-    }
+    increases: dict[AttentionKind, NDArray[np.float64]] = {}
+    todo: list[tuple[AttentionKind, int, int]] = []
+    for kind, layers in attentions.items():
+        heads = [attention.num_heads for attention in layers]
+        increases[kind] = np.zeros((len(layers), max(heads, default=0)))
+        for layer, num_heads in enumerate(heads):
+            todo += [(kind, layer, head) for head in range(num_heads)]
     nll = measure_nll(model, batches, precision="float32")["nll"]
     for number, (kind, layer, head) in enumerate(todo, start=1):
         with head_masked(attentions[kind][layer], head):

@@ -11,17 +11,17 @@ Embeddings on Parallel Corpora").
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from heedful.data.lexicon import Ids, mutual_links, relative_positions
 from heedful.decoding.alignment import Alignment
-from heedful.decoding.steps import softmax
+from heedful.decoding.steps import Ints, Singles, softmax
 from heedful.errors import BundleError
 from heedful.settings.parsing import parse_json
 from heedful.storage.bundle import Bundle, StoredModel
@@ -34,10 +34,8 @@ _KEY = "heedful-aligner"  # in the metadata
 _WAVES = 8  # the number of cosines and of sines for the position of a token
 _LEAST = 0.1  # the lowest probability of a link between words
 
-Floats = NDArray[np.float32]
 
-
-def guided_loss(scores: Floats, links: Floats) -> tuple[float, Floats]:
+def guided_loss(scores: Singles, links: Singles) -> tuple[float, Singles]:
     """Return the loss of guided alignment (Garg et al., 2019, equation 5), and its gradient by the scores.
 
     It is the cross-entropy between the attention of each target token and a uniform distribution over its
@@ -69,11 +67,11 @@ class Aligner:
         record: how it was learned, for people.
     """
 
-    query: Floats
-    key: Floats
-    slope: Floats
-    src_embeddings: Floats
-    tgt_embeddings: Floats
+    query: Singles
+    key: Singles
+    slope: Singles
+    src_embeddings: Singles
+    tgt_embeddings: Singles
     null_id: int
     record: Mapping[str, Any]
 
@@ -81,8 +79,8 @@ class Aligner:
         self,
         src: Sequence[int],
         tgt: Sequence[int],
-        src_words: Sequence[Sequence[int]],
-        tgt_words: Sequence[Sequence[int]],
+        src_words: Ids,
+        tgt_words: Ids,
     ) -> Alignment:
         """Align words by the probabilities of links between their tokens.
 
@@ -101,17 +99,17 @@ class Aligner:
         tokens = (softmax(scores) * softmax(scores.T).T)[:, :-1]
         of_src, of_tgt = _parts(src_words), _parts(tgt_words)
         words = of_tgt / np.maximum(of_tgt.sum(axis=1, keepdims=True), 1) @ tokens @ of_src.T
-        links = set()
-        if words.size:
-            links |= {(int(s), t) for t, s in enumerate(words.argmax(axis=1)) if words[t, s] > _LEAST}
-            links |= {(s, int(t)) for s, t in enumerate(words.argmax(axis=0)) if words[t, s] > _LEAST}
-        return Alignment.of(links)
+        if not words.size:
+            return Alignment(())
+        links = {(s, t) for t, s in enumerate(words.argmax(axis=1).tolist())}
+        links |= set(enumerate(words.argmax(axis=0).tolist()))
+        return Alignment.of((s, t) for s, t in links if words[t, s] > _LEAST)
 
-    def _scores(self, src: Sequence[int], tgt: Sequence[int]) -> Floats:
+    def _scores(self, src: Sequence[int], tgt: Sequence[int]) -> Singles:
         """Return the scores (T, S) of target tokens for source tokens, before any softmax."""
         queries = _features(tgt, self.tgt_embeddings) @ self.query
         keys = _features(src, self.src_embeddings) @ self.key
-        result: Floats = queries @ keys.T * np.float32(keys.shape[1] ** -0.5)
+        result: Singles = queries @ keys.T * np.float32(keys.shape[1] ** -0.5)
         return result - self.slope * _distances(len(src), len(tgt))
 
     def add_to(self, bundle: Path) -> Path:
@@ -131,8 +129,7 @@ class Aligner:
         Raises:
             BundleError: the aligner is damaged, of a newer format, or of another model.
         """
-        stored = None if bundle.path is None else stored_aligner(bundle.path)
-        if bundle.path is None or stored is None:
+        if bundle.path is None or (stored := stored_aligner(bundle.path)) is None:
             return None
         (query, key, slope), record = stored
         embeddings, null_id = stored_embeddings(bundle), bundle.tokenizers.src.eos_id
@@ -145,7 +142,7 @@ class Aligner:
         return cls(query, key, slope, *embeddings, null_id, record)
 
 
-def stored_aligner(bundle: Path) -> tuple[tuple[Floats, ...], dict[str, Any]] | None:
+def stored_aligner(bundle: Path) -> tuple[tuple[Singles, ...], dict[str, Any]] | None:
     """Return query, key and slope of the aligner in a bundle's directory, and its record; None: no aligner.
 
     Raises:
@@ -167,7 +164,7 @@ def stored_aligner(bundle: Path) -> tuple[tuple[Floats, ...], dict[str, Any]] | 
     raise BundleError(f"{path}: damaged or of a newer heedful ({problem}); learn it again")
 
 
-def stored_embeddings(bundle: Bundle) -> tuple[Floats, Floats]:
+def stored_embeddings(bundle: Bundle) -> tuple[Singles, Singles]:
     """Return the source and target embeddings of a bundle on disk, (V, D) each, with a mean square of 1.
 
     Raises:
@@ -221,7 +218,7 @@ def learn_aligner(
 _SLOPE, _RATE, _WARMUP, _BETAS, _DROPOUT, _BATCH = 4.0, 1e-3, 0.1, (0.9, 0.999), 0.1, 64
 
 
-def _batches(lengths: Sequence[int], pairs: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+def _batches(lengths: Sequence[int], pairs: int, rng: np.random.Generator) -> Iterator[Ints]:
     """Yield the indices of each batch, until this number of pairs is reached."""
     done = 0
     while done < pairs:
@@ -235,17 +232,15 @@ def _gradients(
     aligner: Aligner,
     pairs: Sequence[tuple[Sequence[int], Sequence[int], set[tuple[int, int]]]],
     rng: np.random.Generator,
-) -> tuple[Floats, Floats, Floats]:
+) -> tuple[Singles, Singles, Singles]:
     """Return the gradients of a batch's mean loss with respect to query, key and slope."""
-    of_query, of_key = np.zeros_like(aligner.query), np.zeros_like(aligner.key)
     of_slope, scale = np.zeros_like(aligner.slope), aligner.query.shape[1] ** -0.5
-    src_ids = [[*src, aligner.null_id] for src, _, _ in pairs]
-    src_features = [_dropped(_features(ids, aligner.src_embeddings), rng) for ids in src_ids]
-    tgt_features = [_dropped(_features(ids, aligner.tgt_embeddings), rng) for _, ids, _ in pairs]
-    keys_of_all, queries_of_all = (
-        np.concatenate(src_features) @ aligner.key,
-        np.concatenate(tgt_features) @ aligner.query,
-    )
+    of_src = [
+        _dropped(_features([*src, aligner.null_id], aligner.src_embeddings), rng) for src, _, _ in pairs
+    ]
+    of_tgt = [_dropped(_features(tgt, aligner.tgt_embeddings), rng) for _, tgt, _ in pairs]
+    src_features, tgt_features = np.concatenate(of_src), np.concatenate(of_tgt)
+    keys_of_all, queries_of_all = src_features @ aligner.key, tgt_features @ aligner.query
     grad_keys, grad_queries = np.zeros_like(keys_of_all), np.zeros_like(queries_of_all)
     s = t = 0
     num_rows = sum(len(tgt) for _, tgt, _ in pairs)
@@ -266,18 +261,16 @@ def _gradients(
         grad_queries[targets] = scale * gradient @ keys
         grad_keys[sources] = scale * gradient.T @ queries
         of_slope -= (gradient * distances).sum()
-    of_query += np.concatenate(tgt_features).T @ grad_queries
-    of_key += np.concatenate(src_features).T @ grad_keys
-    return of_query, of_key, of_slope
+    return tgt_features.T @ grad_queries, src_features.T @ grad_keys, of_slope
 
 
-def _dropped(features: Floats, rng: np.random.Generator) -> Floats:
+def _dropped(features: Singles, rng: np.random.Generator) -> Singles:
     return features * (rng.random(features.shape, np.float32) >= _DROPOUT) / np.float32(1 - _DROPOUT)
 
 
-def _scaled(embeddings: Floats) -> Floats:
+def _scaled(embeddings: Singles) -> Singles:
     """Return embeddings with a mean square of 1."""
-    result: Floats = embeddings / np.sqrt(np.mean(np.square(embeddings)))
+    result: Singles = embeddings / np.sqrt(np.mean(np.square(embeddings)))
     return result
 
 
@@ -285,7 +278,7 @@ def _num_features(width: int) -> int:
     return 3 * width + 2 * _WAVES
 
 
-def _features(ids: Sequence[int], embeddings: Floats) -> Floats:
+def _features(ids: Sequence[int], embeddings: Singles) -> Singles:
     """Return the features of each token of a text, (L, F): see `Aligner`."""
     own = np.zeros((len(ids) + 2, embeddings.shape[1]), np.float32)
     own[1:-1] = embeddings[np.asarray(ids, np.int64)]
@@ -295,16 +288,15 @@ def _features(ids: Sequence[int], embeddings: Floats) -> Floats:
     )
 
 
-def _distances(num_src: int, num_tgt: int) -> Floats:
+def _distances(num_src: int, num_tgt: int) -> Singles:
     """Return the distance of each pair of positions from the diagonal, (T, S), from 0 to 1."""
     return np.abs(relative_positions(num_tgt)[:, None] - relative_positions(num_src)).astype(np.float32)
 
 
-def _parts(words: Sequence[Sequence[int]]) -> Floats:
+def _parts(words: Ids) -> Singles:
     """Return 1 for each token of each word, (words, tokens)."""
-    parts = np.zeros(
-        (1 + max((word for of_token in words for word in of_token), default=-1), len(words)), np.float32
-    )
+    num_words = 1 + max(chain.from_iterable(words), default=-1)
+    parts = np.zeros((num_words, len(words)), np.float32)
     for token, of_token in enumerate(words):
         parts[list(of_token), token] = 1
     return parts

@@ -17,12 +17,13 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise, product
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.decoding.steps import Floats, Ids
 from heedful.text.tokenizer import Tokenizer
 
 Span = tuple[int, int]  # the first character of a word, and the one after its last
@@ -94,15 +95,13 @@ def words_before(text: str, positions: Iterable[int], split: SplitWords = words_
     return [bisect_right(ends, position) for position in positions]
 
 
-def relative_weights(weights_TS: NDArray[np.float64]) -> NDArray[np.float64]:
+def relative_weights(weights_TS: Floats) -> Floats:
     """Return attention weights (T, S), each column (source token) divided by its sum."""
     sums_S = weights_TS.sum(axis=0)
     return weights_TS / np.where(sums_S > 0, sums_S, 1)
 
 
-def align_words(
-    weights: NDArray[np.floating], src_words: Sequence[Sequence[int]], tgt_words: Sequence[Sequence[int]]
-) -> Alignment:
+def align_words(weights: NDArray[np.floating], src_words: Ids, tgt_words: Ids) -> Alignment:
     """Align words by the attention between their tokens; source tokens outside words do not count.
 
     Args:
@@ -110,22 +109,17 @@ def align_words(
         src_words: for each source token, the words that it is a part of (usually one).
         tgt_words: the same for each target token.
     """
-    in_words = [s for s, words in enumerate(src_words) if words]
+    in_words = [words for words in src_words if words]
     if not in_words:
         return Alignment(())
-    best = weights[:, in_words].argmax(axis=1).tolist()
-    links = {
-        (src, tgt)
-        for s, of_target in zip(best, tgt_words, strict=True)
-        for src in src_words[in_words[s]]
-        for tgt in of_target
-    }
+    best = weights[:, [bool(words) for words in src_words]].argmax(axis=1).tolist()
+    links: set[tuple[int, int]] = set()
+    for token, of_target in zip(best, tgt_words, strict=True):
+        links |= set(product(in_words[token], of_target))
     return Alignment.of(links)
 
 
-def attended_words(
-    weights_US: NDArray[np.float64], line: str, tokenizer: Tokenizer, *, whole: bool
-) -> list[str]:
+def attended_words(weights_US: Floats, line: str, tokenizer: Tokenizer, *, whole: bool) -> list[str]:
     """Return the source text that U positions attend to most, with the space before it, if any.
 
     Args:
@@ -187,13 +181,11 @@ def texts_of_tokens(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> tupl
 
 def cut(text: str, ends: Sequence[int]) -> tuple[str, ...]:
     """Return the parts of a text with these ends; the last nonempty part also has the rest."""
-    parts, at = [], 0
-    for end in ends:
-        parts.append(text[at : max(at, end)])
-        at = max(at, end)
-    if parts and at < len(text):
-        last = max((n for n, part in enumerate(parts) if part), default=0)
-        parts[last] += text[at:]
+    bounds = [*accumulate(ends, max, initial=0)]
+    parts = [text[start:end] for start, end in pairwise(bounds)]
+    if parts:
+        last = max((number for number, part in enumerate(parts) if part), default=0)
+        parts[last] += text[bounds[-1] :]
     return tuple(parts)
 
 
@@ -201,9 +193,10 @@ def words_of_ends(
     text: str, ends: Sequence[int], *, split: SplitWords = words_between_spaces
 ) -> list[list[int]]:
     """Return, for each token of an output, the words that it is a part of, given the tokens' ends."""
-    starts = accumulate(ends, max, initial=0)
-    return [[*parts] for parts in _words_of_spans(split(text), zip(starts, ends, strict=False))]
+    spans = zip(accumulate(ends, max, initial=0), ends, strict=False)
+    return [[*parts] for parts in _words_of_spans(split(text), spans)]
 
 
 def _common(a: str, b: str) -> int:
+    """Return the number of characters with which both texts begin."""
     return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -5,6 +5,7 @@ The formulas are in `storage/calibration.py`. The probability of a word is the p
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from string import whitespace
 from typing import Self
 
@@ -60,8 +61,8 @@ class Confidence:
                 words[-1] = min(words[-1], own.pop(0))
             words += own
             text += added
-        tokens = tuple(each for part in known for each in part.tokens)
-        return cls(min(each.sentence for each in known), tuple(words), tokens)
+        tokens = chain.from_iterable(part.tokens for part in known)
+        return cls(min(part.sentence for part in known), tuple(words), tuple(tokens))
 
 
 def confidence_of(

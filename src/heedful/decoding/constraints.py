@@ -3,18 +3,32 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from heedful.decoding.steps import Array, NextTokens, check_numbers, copy_of, like, log_softmax, on_host
+from heedful.decoding.steps import (
+    Array,
+    Bools,
+    Floats,
+    Ints,
+    NextTokens,
+    check_numbers,
+    copy_of,
+    like,
+    log_softmax,
+    on_host,
+)
 from heedful.decoding.task import SearchTask
 from heedful.decoding.terms import NO_TOKEN, TermAutomata
 from heedful.errors import InputError
 from heedful.text.special_tokens import suppressed_ids
+from heedful.text.tokenizer import pad
 
+_Number = TypeVar("_Number", np.int64, np.float64)
 FREE = -1  # instead of an id: the search may choose
 _ANY_END = -2  # instead of an id: the best token that ends a word
 
@@ -33,12 +47,12 @@ class Candidates:
         estimates: with terms, the estimated log-probability of the missing ones, (rows, C).
     """
 
-    scores: NDArray[np.float64]
-    log_probs: NDArray[np.float64]
-    ids: NDArray[np.int64]
-    nodes: NDArray[np.int64] | None = None
-    banks: NDArray[np.int64] | None = None
-    estimates: NDArray[np.float64] | None = None
+    scores: Floats
+    log_probs: Floats
+    ids: Ints
+    nodes: Ints | None = None
+    banks: Ints | None = None
+    estimates: Floats | None = None
 
 
 class Constraints:
@@ -58,18 +72,15 @@ class Constraints:
 
     def __init__(self, task: SearchTask) -> None:
         """Prepare for a batch of sentences."""
-        options, prefixes = task.options, task.prefixes or ()
-        self._options = options
+        self._options = options = task.options
         self._eos_id, self._start_id = task.eos_id, task.start_id
         self._suppressed_ids = suppressed_ids(
             options.suppressed_ids, start_id=task.start_id, pad_id=task.pad_id, eos_id=task.eos_id
         )
         self._limits = np.asarray(task.max_lengths, dtype=np.int64)
-        num_before = 0 if options.forced_first_id is None else 1
-        longest = max(map(len, prefixes), default=0)
-        self._prefixes = np.full((len(task.max_lengths), num_before + longest), FREE)  # the id by position
-        for sentence, prefix in enumerate(prefixes):
-            self._prefixes[sentence, num_before : num_before + len(prefix)] = prefix
+        before = [] if options.forced_first_id is None else [FREE]
+        prefixes = task.prefixes or [()] * len(task.max_lengths)
+        self._prefixes = pad([[*before, *prefix] for prefix in prefixes], FREE)  # the id by position
         forced = {
             "prefix with the id": int(self._prefixes.max(initial=FREE)),
             "forced_first_id": options.forced_first_id,
@@ -84,17 +95,17 @@ class Constraints:
         )
         size = options.encoder_no_repeat_ngram_size
         self._after_ngrams = [_next_ids(source, size) for source in task.sources] if size else []
-        self.terms = TermAutomata(task.terms) if task.terms is not None and any(task.terms) else None
+        self.terms = TermAutomata(task.terms) if task.terms and any(task.terms) else None
 
     def candidates(
         self,
         tokens: NextTokens,
         count: int,
         *,
-        written: NDArray[np.int64],
-        sentences: NDArray[np.int64],
-        penalties: NDArray[np.float64] | None = None,
-        nodes: NDArray[np.int64] | None = None,
+        written: Ints,
+        sentences: Ints,
+        penalties: Floats | None = None,
+        nodes: Ints | None = None,
     ) -> Candidates:
         """Return the `count` best tokens that may come next.
 
@@ -110,7 +121,7 @@ class Constraints:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
         """
         suppressed = self._suppressed(written)
-        is_prefix = written.shape[1] < self._prefixes.shape[1]  # of some sentence
+        is_prefix = written.shape[1] < self._prefixes.shape[1]
         if penalties is None and not (self._needs_all or is_prefix):
             values, ids = tokens.top(count, suppressed, renormalize=self._options.renormalize)
             own_values = values
@@ -136,11 +147,11 @@ class Constraints:
         self,
         candidates: Candidates,
         tokens: NextTokens,
-        written: NDArray[np.int64],
-        sentences: NDArray[np.int64],
-        penalties: NDArray[np.float64] | None,
-        nodes: NDArray[np.int64],
-        is_free: NDArray[np.bool_],
+        written: Ints,
+        sentences: Ints,
+        penalties: Floats | None,
+        nodes: Ints,
+        is_free: Bools,
     ) -> Candidates:
         """Return candidates with the next tokens of missing terms, as far as these have space.
 
@@ -178,10 +189,10 @@ class Constraints:
     def _with_added(
         self,
         candidates: Candidates,
-        rows: NDArray[np.int64],
-        added: NDArray[np.int64],
+        rows: Ints,
+        added: Ints,
         scores_and_own: tuple[Array, Array],
-        written: NDArray[np.int64],
+        written: Ints,
     ) -> Candidates:
         """Return candidates with more tokens in some rows: `added`, (rows, K), or the best to end a word."""
         assert self.terms is not None
@@ -197,22 +208,13 @@ class Constraints:
         ids = np.where(is_added, added, 0)
         is_possible = is_added & ~np.isin(ids, suppressed)
         values = [np.where(is_possible, _values_of(each, ids), -np.inf) for each in (scores, own)]
-        shape = (len(candidates.ids), added.shape[1])
-        more_scores, more_own, more_ids = (
-            np.full(shape, -np.inf),
-            np.full(shape, -np.inf),
-            np.zeros(shape, int),
-        )
-        more_scores[rows], more_own[rows], more_ids[rows] = *values, ids
         return Candidates(
-            np.concatenate((candidates.scores, more_scores), axis=1),
-            np.concatenate((candidates.log_probs, more_own), axis=1),
-            np.concatenate((candidates.ids, more_ids), axis=1),
+            _extended(candidates.scores, rows, values[0], -np.inf),
+            _extended(candidates.log_probs, rows, values[1], -np.inf),
+            _extended(candidates.ids, rows, ids, 0),
         )
 
-    def distribution(
-        self, tokens: NextTokens, *, written: NDArray[np.int64], sentences: NDArray[np.int64]
-    ) -> tuple[Array, Array]:
+    def distribution(self, tokens: NextTokens, *, written: Ints, sentences: Ints) -> tuple[Array, Array]:
         """Return all tokens that may come next; for the arguments, see `candidates`.
 
         Returns:
@@ -235,12 +237,12 @@ class Constraints:
 
     def log_probs_of(
         self,
-        ids: NDArray[np.int64],
+        ids: Ints,
         tokens: NextTokens,
         *,
-        written: NDArray[np.int64],
-        sentences: NDArray[np.int64],
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        written: Ints,
+        sentences: Ints,
+    ) -> tuple[Floats, Floats]:
         """Return the log-probabilities of one token of each row.
 
         Args:
@@ -259,9 +261,7 @@ class Constraints:
         log_probs = tokens.log_probs()
         tokens = tokens.with_log_probs(log_probs)
         possible = self._possible(log_probs, written, sentences)
-        values = model_values = _values_of(log_probs, ids[:, None])[:, 0]
-        if possible is not log_probs:
-            values = _values_of(possible, ids[:, None])[:, 0]
+        values, model_values = (_values_of(array, ids[:, None])[:, 0] for array in (possible, log_probs))
         check_numbers(model_values)
         is_out = np.isnan(values) | np.isin(ids, self._suppressed(written))  # NaN: none is possible
         values = np.where(is_out, -np.inf, values)
@@ -272,10 +272,10 @@ class Constraints:
     def _scores(
         self,
         log_probs: Array,
-        written: NDArray[np.int64],
-        sentences: NDArray[np.int64],
+        written: Ints,
+        sentences: Ints,
         *,
-        penalties: NDArray[np.float64] | None = None,
+        penalties: Floats | None = None,
     ) -> tuple[Array, Array]:
         """Return the scores of the search and the model's log-probabilities, each (rows, V); often equal."""
         own, penalised = self._possible(log_probs, written, sentences), log_probs
@@ -285,21 +285,21 @@ class Constraints:
             penalised = copy_of(log_probs)
             penalised[rows, ids] = self._options.repetition_penalty * log_probs[rows, ids]
         if penalties is not None:
-            penalised = penalised - array_namespace(log_probs).astype(
-                like(penalties, log_probs), log_probs.dtype
-            )
-        return (own if penalised is log_probs else self._possible(penalised, written, sentences)), own
+            xp = array_namespace(log_probs)
+            penalised = penalised - xp.astype(like(penalties, log_probs), log_probs.dtype)
+        if penalised is log_probs:
+            return own, own
+        return self._possible(penalised, written, sentences), own
 
-    def _possible(self, log_probs: Array, written: NDArray[np.int64], sentences: NDArray[np.int64]) -> Array:
+    def _possible(self, log_probs: Array, written: Ints, sentences: Ints) -> Array:
         """Return log-probabilities with -inf for repeated n-grams, renormalised if the options say so."""
         if self._options.encoder_no_repeat_ngram_size:
             so_far = np.insert(written, 0, self._start_id, axis=1)  # the start token counts
             latest = so_far[:, max(so_far.shape[1] + 1 - self._options.encoder_no_repeat_ngram_size, 0) :]
-            after = [
-                self._after_ngrams[sentence].get(tuple(ngram), ())
-                for sentence, ngram in zip(sentences, latest.tolist(), strict=True)
-            ]
-            pairs = [(row, i) for row, each in enumerate(after) for i in each if i < log_probs.shape[-1]]
+            pairs: list[tuple[int, int]] = []
+            for row, (sentence, ngram) in enumerate(zip(sentences, latest.tolist(), strict=True)):
+                following = self._after_ngrams[sentence].get(tuple(ngram), ())
+                pairs += [(row, token) for token in following if token < log_probs.shape[-1]]
             rows, ids = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
             log_probs = copy_of(log_probs)
             log_probs[like(rows, log_probs), like(ids, log_probs)] = -math.inf
@@ -314,14 +314,12 @@ class Constraints:
             log_probs = log_softmax(_without(self._suppressed(written), log_probs))
         return log_probs
 
-    def _suppressed(self, written: NDArray[np.int64]) -> Sequence[int]:
+    def _suppressed(self, written: Ints) -> Sequence[int]:
         """Return the tokens that no row may have next."""
         is_too_short = written.shape[1] < self._options.min_length
         return (*self._suppressed_ids, self._eos_id) if is_too_short else self._suppressed_ids
 
-    def _forced(
-        self, tokens: NextTokens, written: NDArray[np.int64], sentences: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    def _forced(self, tokens: NextTokens, written: Ints, sentences: Ints) -> tuple[Ints, Ints, Floats]:
         """Return the rows with a forced token, the token, and its log-probability."""
         length, options = written.shape[1], self._options
         highest, name = self._highest_forced
@@ -355,9 +353,7 @@ def _next_ids(source: Sequence[int], size: int) -> dict[tuple[int, ...], set[int
     return after
 
 
-def _added_ids(
-    terms: TermAutomata, nodes: NDArray[np.int64], candidates: Candidates, space: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _added_ids(terms: TermAutomata, nodes: Ints, candidates: Candidates, space: Ints) -> Ints:
     """Return the tokens of missing terms that are not among the candidates, (rows, K); NO_TOKEN fills up.
 
     The last is _ANY_END if a word must end and no candidate ends it.
@@ -374,7 +370,14 @@ def _added_ids(
     return added
 
 
-def _nodes_after(terms: TermAutomata, nodes: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def _extended(array: NDArray[_Number], rows: Ints, more: NDArray[_Number], fill: float) -> NDArray[_Number]:
+    """Return an array, (all rows, C), with K more values in some rows; the other rows are filled up."""
+    added = np.full((len(array), more.shape[1]), fill, dtype=array.dtype)
+    added[rows] = more
+    return np.concatenate((array, added), axis=1)
+
+
+def _nodes_after(terms: TermAutomata, nodes: Ints, ids: Ints) -> Ints:
     """Return the nodes after each candidate, (rows, C, M)."""
     num_rows, count = ids.shape
     after = np.zeros((num_rows, count, nodes.shape[1]), dtype=np.int64)
@@ -387,21 +390,21 @@ def _nodes_after(terms: TermAutomata, nodes: NDArray[np.int64], ids: NDArray[np.
 def _with_space(
     terms: TermAutomata,
     candidates: Candidates,
-    nodes: NDArray[np.int64],
-    left: NDArray[np.int64],
-    is_free: NDArray[np.bool_],
+    nodes: Ints,
+    left: Ints,
+    is_free: Bools,
     *,
     num_reserved: int,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the scores, -inf for tokens after which the missing terms no longer fit.
 
     `left` are the positions that are left after each candidate. The ones reserved for the end token are used
     only if the terms need them. If the terms do not fit at all, no token is impossible.
     """
     needs, scores = terms.needs(nodes), candidates.scores
-    reserve = np.minimum(left, num_reserved)
-    fits = (needs <= left - reserve) & (scores > -np.inf)
-    barely = (needs <= left) & (scores > -np.inf)
+    is_possible = scores > -np.inf
+    fits = (needs <= left - np.minimum(left, num_reserved)) & is_possible
+    barely = (needs <= left) & is_possible
     fits |= barely & ~fits.any(axis=1, keepdims=True)
     fits |= ~fits.any(axis=1, keepdims=True) | ~is_free[:, None]
     return np.where(fits, scores, -np.inf)
@@ -415,7 +418,7 @@ def _without(suppressed: Sequence[int], log_probs: Array) -> Array:
     return log_probs
 
 
-def _values_of(log_probs: Array, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+def _values_of(log_probs: Array, ids: Ints) -> Floats:
     """Return the values (rows, K) of some ids of each row."""
     values = array_namespace(log_probs).take_along_axis(log_probs, like(ids, log_probs), axis=-1)
     return on_host(values).astype(np.float64)

@@ -1,6 +1,5 @@
 """From sources to hypotheses, as ids: batches of sentences, and how many are searched at a time."""
 
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -10,14 +9,15 @@ from heapq import heapreplace
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heedful.decoding.backends.protocol import Allowed, Backend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput, score_outputs
 from heedful.decoding.shortlist import Shortlist
+from heedful.decoding.steps import Floats, Ids
 from heedful.decoding.task import Hypothesis, SearchTask, Source
 from heedful.errors import InputError, NotNumbersError, is_out_of_memory
+from heedful.runtime.threads import num_threads
 
 _BATCHES_PER_THREAD = 4  # with more batches, the threads finish at about the same time anyway
 _STEP_OVERHEAD = 8  # the fixed time of a step, in sentences
@@ -34,15 +34,18 @@ def schedule_batches(
 
     `steps` are the expected steps of each sentence's output; for the others, see `plan_batches`.
     """
-    plans = [plan_batches(lengths, tokens=tokens, size=size)]
-    if threads > 1 and len(lengths) > 1 and len(plans[0]) <= _BATCHES_PER_THREAD * threads:
-        for parts in range(threads, _BATCHES_PER_THREAD * threads + 1, threads):
-            plan = plan_batches(lengths, tokens=tokens, size=size, steps=steps, parts=parts)
-            plans += [plan] if len(plan) <= parts else []  # not if the limits split a part
-    return plans[0] if len(plans) == 1 else min(plans, key=lambda plan: _makespan(plan, steps, threads))
+    largest, most = plan_batches(lengths, tokens=tokens, size=size), _BATCHES_PER_THREAD * threads
+    if threads == 1 or len(lengths) == 1 or len(largest) > most:
+        return largest
+    plans = [largest]
+    for parts in range(threads, most + 1, threads):
+        plan = plan_batches(lengths, tokens=tokens, size=size, steps=steps, parts=parts)
+        if len(plan) <= parts:  # else the limits split a part
+            plans.append(plan)
+    return min(plans, key=lambda plan: _makespan(plan, steps, threads))
 
 
-def _makespan(batches: Sequence[Sequence[int]], steps: Sequence[int], threads: int) -> int:
+def _makespan(batches: Ids, steps: Sequence[int], threads: int) -> int:
     """Return the time that the threads take for all batches, in steps of one sentence."""
     ends = [0] * threads
     for batch in batches:
@@ -71,20 +74,18 @@ def plan_batches(
     >>> plan_batches([3, 0, 7, 3, 2], tokens=99, parts=2)
     [[2], [0, 3, 4]]
     """
-    batches: list[list[int]] = []
-    order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: (-lengths[i], i))
+    batches: list[list[int]] = [[]]
+    order = sorted(np.flatnonzero(lengths).tolist(), key=lambda i: -lengths[i])
     steps = steps or lengths
-    total, before, part = sum(steps[i] for i in order), 0, 0
+    total, before, part_before = sum(steps[i] for i in order), 0, 0
     for i in order:
-        latest, part_before = batches[-1] if batches else [], part
         part = (2 * before + steps[i]) * parts // (2 * total)  # the part of its middle
-        before += steps[i]
-        fits = latest and (len(latest) + 1) * lengths[latest[0]] <= tokens and len(latest) != size
-        if fits and part == part_before:
-            latest.append(i)
-        else:
-            batches.append([i])
-    return batches
+        longest = lengths[batches[-1][0]] if batches[-1] else lengths[i]
+        if (len(batches[-1]) + 1) * longest > tokens or len(batches[-1]) == size or part != part_before:
+            batches.append([])
+        batches[-1].append(i)
+        before, part_before = before + steps[i], part
+    return [batch for batch in batches if batch]
 
 
 _NOTHING = ScoredOutput((), 0.0, 0.0, (), finished=True, model_log_probs=())  # the output of an empty source
@@ -134,16 +135,14 @@ class Generator:
             )
             return options.strategy.search(start, task)
 
-        steps = [min(max(len(each.ids), options.min_length), each.limit) for each in sources]
-        most = options.strategy.batch_limit(options.n_best, self.vocab_size)
-        size = min([each for each in (self.batch_size, most) if each is not None], default=None)
-        lengths = [len(each.ids) for each in sources]
+        lengths = [len(source.ids) for source in sources]
+        steps = [min(max(len(source.ids), options.min_length), source.limit) for source in sources]
+        limits = self.batch_size, options.strategy.batch_limit(options.n_best, self.vocab_size)
+        size = min(filter(None, limits), default=None)
         n_best_lists = self._in_batches(search_batch, lengths, steps, options, size=size)
         return [each or [] for each in n_best_lists]
 
-    def score(
-        self, sources: Sequence[Source], outputs: Sequence[Sequence[int]], options: SearchOptions
-    ) -> list[ScoredOutput]:
+    def score(self, sources: Sequence[Source], outputs: Ids, options: SearchOptions) -> list[ScoredOutput]:
         """Score outputs by teacher forcing (see `score_outputs`); the order is kept.
 
         Args:
@@ -170,9 +169,7 @@ class Generator:
         scored = self._in_batches(score_batch, lengths, lengths, options, size=self.batch_size)
         return [each or _NOTHING for each in scored]
 
-    def attention(
-        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, layer: int | None = None
-    ) -> list[NDArray[np.float64]]:
+    def attention(self, sources: Ids, outputs: Ids, *, layer: int | None = None) -> list[Floats]:
         """Return for each given output the cross-attention weights (T, S) of its tokens.
 
         Args:
@@ -186,29 +183,33 @@ class Generator:
         weights = [np.zeros((0, 0)) for _ in sources]
         lengths = [max(len(source), len(output)) for source, output in zip(sources, outputs, strict=True)]
         for batch in plan_batches(lengths, tokens=self.batch_tokens, size=self.batch_size):
-            sources_of_batch, outputs_of_batch = [sources[i] for i in batch], [outputs[i] for i in batch]
-            weights_of_batch = self.backend.attention(
-                sources_of_batch, outputs_of_batch, start_id=self.start_id, layer=layer
-            )
-            for i, weights_TS in zip(batch, weights_of_batch, strict=True):
+            some = [sources[i] for i in batch], [outputs[i] for i in batch]
+            of_batch = self.backend.attention(*some, start_id=self.start_id, layer=layer)
+            for i, weights_TS in zip(batch, of_batch, strict=True):
                 weights[i] = weights_TS
         return weights
+
+    @property
+    def parallel_batches(self) -> int:
+        """The number of batches that are searched at the same time, each in its own thread."""
+        return self.backend.parallel_batches or num_threads()
 
     def _task(self, sources: Sequence[Source], options: SearchOptions) -> tuple[SearchTask, Allowed]:
         """Return the task of a batch, and the ids that each output may have; None: all."""
         allowed = None
         if self.shortlist is not None:
-            allowed = [self.shortlist.ids(each.ids, besides=each.target_ids) for each in sources]
+            allowed = [self.shortlist.ids(source.ids, besides=source.target_ids) for source in sources]
+        terms = [source.terms for source in sources]
         task = SearchTask(
-            max_lengths=[each.limit for each in sources],
+            max_lengths=[source.limit for source in sources],
             start_id=self.start_id,
             eos_id=self.eos_id,
             pad_id=self.pad_id,
             options=options,
-            sources=[each.ids for each in sources],
-            prefixes=[each.prefix for each in sources],
+            sources=[source.ids for source in sources],
+            prefixes=[source.prefix for source in sources],
             vocab_size=self.vocab_size,
-            terms=[each.terms for each in sources] if any(each.terms for each in sources) else None,
+            terms=terms if any(terms) else None,
         )
         return task, allowed
 
@@ -235,10 +236,12 @@ class Generator:
                 f"coverage_penalty={options.coverage_penalty}: engine={self.backend.name!r} records no "
                 "attention; engine='auto' does"
             )
-        num_threads = min(self.backend.parallel_batches, options.threads or sys.maxsize)
-        batches = schedule_batches(lengths, steps, num_threads, tokens=self.batch_tokens, size=size)
-        at_once = min(num_threads, len(batches))
-        shares = [num_threads // max(at_once, 1)] * len(batches)
+        threads = self.parallel_batches
+        if options.threads is not None:
+            threads = min(threads, options.threads)
+        batches = schedule_batches(lengths, steps, threads, tokens=self.batch_tokens, size=size)
+        at_once = min(threads, len(batches))
+        shares = [threads // max(at_once, 1)] * len(batches)
         of_all: list[_Result | None] = [None] * len(lengths)
         with ThreadPoolExecutor(at_once) if at_once > 1 else nullcontext() as pool:
             of_batches = (pool.map if pool else map)(compute, batches, shares)
@@ -247,9 +250,10 @@ class Generator:
                     for i, result in zip(batch, next(of_batches), strict=True):
                         of_all[i] = result
                 except NotNumbersError as error:
-                    is_fp16 = self.backend.precision == "fp16"
-                    advice = ", or too large for fp16; precision bf16 has the range of float32"
-                    raise NotNumbersError(f"{error}{advice if is_fp16 else ''}") from None
+                    if self.backend.precision != "fp16":
+                        raise
+                    advice = "or too large for fp16; precision bf16 has the range of float32"
+                    raise NotNumbersError(f"{error}, {advice}") from None
                 except (MemoryError, RuntimeError) as error:
                     if not is_out_of_memory(error):
                         raise

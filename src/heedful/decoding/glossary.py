@@ -3,16 +3,16 @@
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heedful.data.files import read_lines
+from heedful.decoding.steps import Bools
 from heedful.decoding.terms import Form, Term
 from heedful.errors import InputError
 from heedful.settings.arguments import checked
@@ -20,7 +20,8 @@ from heedful.text.scripts import UNSPACED
 from heedful.text.tokenizer import Tokenizer
 
 _IS_UNSPACED = re.compile(f"[{UNSPACED}]")
-_MARKS = re.compile(r"\\(?P<literal>[\\|*])|(?P<mark>[|*])")
+_MARKS = re.compile(r"(\\[\\|*]|[|*])")
+_LITERALS = {"\\\\": "\\", "\\|": "|", "\\*": "*"}
 _MATCH_CASE = "case"
 _LONGEST = 300  # characters of a term
 _LONGEST_STEM_WORD = 64  # characters
@@ -111,7 +112,7 @@ class Glossary:
         entries = []
         for source, targets in terms.items():
             forms = [targets] if isinstance(targets, str) else targets
-            entries.append(_entry([TermText(source)], [TermText(each) for each in forms]))
+            entries.append(_entry([TermText(source)], [*map(TermText, forms)]))
         return cls(tuple(entries))
 
     @classmethod
@@ -198,45 +199,36 @@ class _TermIndex:
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._terms: dict[tuple[bool, bool], dict[tuple[str, ...], _SourceTerm]] = {
-            (is_exact, any_ending): {} for any_ending in (False, True) for is_exact in (False, True)
-        }
+        self._terms: dict[tuple[bool, bool], dict[tuple[str, ...], _SourceTerm]] = {}
         lengths: dict[str, set[int]] = {}  # of terms of several words, in words, by their first word
         for entry in entries:
             term = _SourceTerm(entry)
-            best = self._terms[term.is_exact, entry.source.any_ending].setdefault(term.words, term)
-            if term.rank > best.rank:
-                self._terms[term.is_exact, entry.source.any_ending][term.words] = term
+            of_kind = self._terms.setdefault((term.is_exact, entry.source.any_ending), {})
+            if term.rank > of_kind.setdefault(term.words, term).rank:
+                of_kind[term.words] = term
             if len(term.words) > 1:
                 lengths.setdefault(term.words[0].casefold(), set()).add(len(term.words))
-        self._lengths = {word: sorted(each, reverse=True) for word, each in lengths.items()}
+        self._lengths = {word: sorted(of_word, reverse=True) for word, of_word in lengths.items()}
 
     def longest(self, words: Sequence[str], folded: Sequence[str], at: int) -> _SourceTerm | None:
         """Return the term with most words that begins at a word of a text; None: no term does."""
         for length in (*self._lengths.get(folded[at], ()), 1):
             if at + length > len(words):
                 continue
-            found = [
-                term
-                for (is_exact, any_ending), terms in self._terms.items()
-                if terms
-                for own in _forms(
-                    tuple((words if is_exact else folded)[at : at + length]), any_ending=any_ending
-                )
-                if (term := terms.get(own)) is not None
-            ]
+            found: list[_SourceTerm] = []
+            for (is_exact, any_ending), terms in self._terms.items():
+                written = tuple((words if is_exact else folded)[at : at + length])
+                forms = _stems(written) if any_ending else [written]
+                found += [terms[form] for form in forms if form in terms]
             if found:
-                return max(found, key=lambda each: each.rank)
+                return max(found, key=lambda term: (term.rank, not term.entry.source.any_ending))
         return None
 
 
-def _forms(words: tuple[str, ...], *, any_ending: bool) -> Iterator[tuple[str, ...]]:
-    """Yield the words; if their last may have any ending, with each beginning of the last."""
-    if not any_ending:
-        yield words
-        return
-    for end in range(1, min(len(words[-1]), _LONGEST_STEM_WORD) + 1):
-        yield (*words[:-1], words[-1][:end])
+def _stems(words: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return the words with each beginning of the last."""
+    *before, last = words
+    return [(*before, last[:end]) for end in range(1, min(len(last), _LONGEST_STEM_WORD) + 1)]
 
 
 def placed_terms(entries: Sequence[Entry], translation: str) -> tuple[PlacedTerm, ...]:
@@ -258,19 +250,15 @@ def _placed(
 ) -> PlacedTerm:
     target, matches = None, set[tuple[int, int]]()
     for form in entry.targets:
-        own = words_of(form.text)
-        capital = [_with_capital(own[0]), *own[1:]]
-        is_stem = form.any_ending and len(own) == 1
-        found = [
-            at
-            for at in (range(len(words)) if is_stem else places.get(own[0], ()))
-            if _stands_at(words, at, own, form)
-        ]
-        if found[:1] != [0] and _stands_at(words, 0, capital, form):
+        first, *rest = of_form = words_of(form.text)
+        is_stem = form.any_ending and not rest
+        possible = range(len(words)) if is_stem else places.get(first, ())
+        found = [at for at in possible if _stands_at(words, at, of_form, form)]
+        if _stands_at(words, 0, [_with_capital(first), *rest], form):
             found.append(0)
         if found:
             target = target or str(form)
-            matches.update((spans[at][0], spans[at + len(own) - 1][1]) for at in found)
+            matches.update((spans[at][0], spans[at + len(rest)][1]) for at in found)
     return PlacedTerm(str(entry.source), target, tuple(sorted(matches)))
 
 
@@ -303,31 +291,25 @@ def _parse_line(line: str) -> Entry:
     source, *others = line.split("\t")
     if not others:
         raise InputError("has no tab; write the source term, a tab, and its target form")
-    target, *options = others
-    if len(options) > 1 or (options and options[0].strip() not in ("", _MATCH_CASE)):
+    target, *options = [others[0], *map(str.strip, others[1:])]
+    if options not in ([], [""], [_MATCH_CASE]):
         raise InputError(f"the third column may only be {_MATCH_CASE!r}, and there is no fourth")
-    is_case = bool(options) and options[0].strip() == _MATCH_CASE
-    return _entry(_parse_forms(source), _parse_forms(target), match_case=is_case)
+    return _entry(_parse_forms(source), _parse_forms(target), match_case=options == [_MATCH_CASE])
 
 
 def _parse_forms(cell: str) -> list[TermText]:
     """Return the forms of a cell, in which | and * have a meaning."""
-    forms, text, any_ending, last = list[TermText](), "", False, 0
-    for match in [*_MARKS.finditer(cell), None]:
-        text += cell[last : len(cell) if match is None else match.start()]
-        if match is None or match["mark"] == "|":
+    forms, text, any_ending = list[TermText](), "", False
+    for part in [*_MARKS.split(cell), "|"]:
+        if part == "|":
             forms.append(TermText(text.strip(), any_ending))
             text, any_ending = "", False
-        elif match["mark"] == "*":
-            rest = cell[match.end() :].lstrip()
-            if rest and not rest.startswith("|"):
-                raise InputError(
-                    "a * stands for the ending of a form, and so at its end; write \\* for the sign"
-                )
+        elif any_ending and part.strip():
+            raise InputError("a * stands for the ending of a form, and so at its end; write \\* for the sign")
+        elif part == "*":
             any_ending = True
         else:
-            text += match["literal"]
-        last = 0 if match is None else match.end()
+            text += _LITERALS.get(part, part)
     return forms
 
 
@@ -362,12 +344,16 @@ def term_of(entry: Entry, tokenizer: Tokenizer) -> Term | None:
         alone = tuple(tokenizer.encode(target.text))
         within = {alone, _ids_after_a_token(target.text, tokenizer)}
         capital = tuple(tokenizer.encode(_with_capital(target.text)))
-        for ids, is_first in [*((each, False) for each in sorted(within)), (capital, True)]:
-            if not ids or tokenizer.unk_id in ids or (is_first and capital == alone):
-                continue
-            endings = _tokens_from(tokenizer, ids[-1]) if target.any_ending else [ids[-1]]
-            forms |= dict.fromkeys(Form((*ids[:-1], each), may_continue, is_first) for each in endings)
-    if not any(not form.is_first for form in forms):
+        spellings = [(ids, False) for ids in sorted(within)]
+        if capital != alone:
+            spellings.append((capital, True))
+        for ids, is_first in spellings:
+            if ids and tokenizer.unk_id not in ids:
+                endings = _tokens_from(tokenizer, ids[-1]) if target.any_ending else [ids[-1]]
+                forms |= dict.fromkeys(
+                    Form((*ids[:-1], ending), may_continue, is_first) for ending in endings
+                )
+    if all(form.is_first for form in forms):
         return None
     return Term(tuple(forms), continues)
 
@@ -381,7 +367,7 @@ def _ids_after_a_token(text: str, tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=8)
-def continuing_tokens(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+def continuing_tokens(tokenizer: Tokenizer) -> Bools:
     """Return for each token, (V,), whether it continues the word before it."""
     before = tokenizer.encode("a")
     text = tokenizer.decode(before)

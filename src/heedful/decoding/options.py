@@ -1,8 +1,9 @@
 """The options of a search: its strategy, and what all strategies share."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from copy import copy
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, Unpack, cast
 
@@ -13,7 +14,7 @@ from heedful.decoding.strategies.protocol import Greedy, Strategy
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import InputError, OptionError, suggestion
 from heedful.settings.arguments import checked, fits
-from heedful.settings.options import BeamOptions, SharedOptions, StrategySettings, kinds_of, options_of
+from heedful.settings.options import BeamOptions, SharedOptions, StrategySettings, kinds_of
 from heedful.settings.plugins import plugin_part
 from heedful.settings.run import Config, DecodeConfig
 
@@ -81,18 +82,23 @@ class SearchOptions(SharedOptions):
             OptionError: an option that does not exist, or an invalid value.
             InputError: a glossary with a strategy that cannot force terms.
         """
-        strategy = BeamSearch() if strategy is None else strategy
-        own: set[str] = {each.name for each in fields(strategy)} if is_dataclass(strategy) else set()
-        check_names(settings, own | {each.name for each in fields(SharedOptions)})
+        strategy = strategy or BeamSearch()
+        of_strategy = names_of(type(strategy))
+        check_names(settings, of_strategy | names_of(SharedOptions))
         shared: dict[str, Any] = {**settings}
-        if changes := {name: shared.pop(name) for name in own & shared.keys()}:
+        if changes := {name: shared.pop(name) for name in of_strategy & shared.keys()}:
             strategy = replace(cast(Any, strategy), **changes)
-        object.__setattr__(self, "strategy", strategy)
-        object.__setattr__(self, "glossary", glossary)
+        vars(self).update(strategy=strategy, glossary=glossary)
         super().__init__(**shared)
-        self.strategy.check(self)
-        if self.glossary is not None and not self.strategy.supports_terms:
+        strategy.check(self)
+        if glossary is not None and not strategy.supports_terms:
             raise InputError("glossary: only beam search keeps to it; use a beam, of one or more hypotheses")
+
+    def with_fields(self, **values: Any) -> "SearchOptions":  # noqa: ANN401
+        """Return the search with other values of some fields; they are right, so nothing is checked."""
+        changed = copy(self)
+        vars(changed).update(values)
+        return changed
 
     @property
     def beam_size(self) -> int:
@@ -110,6 +116,11 @@ class SearchOptions(SharedOptions):
     def source_limit(self, config: Config) -> int:
         """Return `max_source_tokens`; if not set, the limit of the bundle or of its training."""
         return self.max_source_tokens or config.decode.max_source_tokens or config.data.max_length
+
+
+def names_of(kind: type) -> set[str]:
+    """Return the names of the fields of a dataclass; none of another class."""
+    return {setting.name for setting in fields(kind)} if is_dataclass(kind) else set()
 
 
 def check_names(
@@ -139,27 +150,31 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
         OptionError: options that do not exist, invalid values, or contradictory options.
     """
     check_names(overrides, SEARCH_NAMES)
-    overrides = {name: value for name, value in overrides.items() if (name, value) != ("sample", False)}
-    chosen, of_search = overrides.get("strategy"), {each.name for each in fields(SearchOptions)}
-    if overrides.keys() & {"strategy", "sample", "samples"}:
-        sampling = MinimumBayesRisk if "samples" in overrides else Sampling
-        strategy = with_settings(sampling, overrides) if chosen is None else parse_strategy(chosen)
+    given = {name: value for name, value in overrides.items() if (name, value) != ("sample", False)}
+    chosen = given.get("strategy")
+    if chosen is not None or not given.keys().isdisjoint(("sample", "samples")):
+        sampling = MinimumBayesRisk if "samples" in given else Sampling
+        strategy = with_settings(sampling, given) if chosen is None else parse_strategy(chosen)
         # The bundle's n-best list is for a beam; sampling draws the same number by default.
-        n_best = overrides.get("n_best", strategy.default_n_best(config.n_best))
+        n_best = strategy.default_n_best(config.n_best)
     else:
-        n_best, most = overrides.get("n_best", config.n_best), options_of(BeamOptions)["beam_size"].maximum
-        beam_size = overrides.get("beam_size", min(max(config.beam_size, n_best), most or math.inf))
-        kind = BeamSearch if _DIVERSITY.isdisjoint(overrides) else DiverseBeamSearch
-        strategy = with_settings(kind, {**dict(config), **overrides, "beam_size": beam_size})
-        n_best = overrides.get("n_best", min(config.n_best, beam_size))
-    own = {"sample", *types_of_settings(type(strategy))} if chosen is None else set[str]()
-    for name in overrides.keys() - of_search - own:
+        kind = BeamSearch if _DIVERSITY.isdisjoint(given) else DiverseBeamSearch
+        beam_size = min(max(config.beam_size, given.get("n_best", config.n_best)), _LARGEST_BEAM)
+        strategy = with_settings(kind, {**dict(config), "beam_size": beam_size, **given})
+        n_best = min(config.n_best, strategy.beam_size)
+    _check_settings(given, strategy)
+    return with_settings(SearchOptions, {**dict(config), "n_best": n_best, **given, "strategy": strategy})
+
+
+def _check_settings(given: Mapping[str, Any], strategy: Strategy) -> None:
+    """Check that a strategy has the settings that are given beside it; a named one takes none."""
+    names = types_of_settings(type(strategy)).keys() | {"sample"}
+    is_named = given.get("strategy") is not None
+    for name in given.keys() - names_of(SearchOptions) - (set() if is_named else names):
         why = f"{type(strategy).__name__} has no such setting; for samples, set sample or samples"
-        if chosen is not None and name in types_of_settings(type(strategy)):
+        if name in names and name != "sample":
             why = "give it with the strategy, as in strategy='beam:beam_size=8'"
         raise OptionError(f"{name}: {why}")
-    shared = {**dict(config), **overrides, "strategy": strategy, "n_best": n_best}
-    return with_settings(SearchOptions, shared)
 
 
 def parse_strategy(text: str | Strategy) -> Strategy:
@@ -173,11 +188,10 @@ def parse_strategy(text: str | Strategy) -> Strategy:
             raise OptionError(f"strategy={text!r}: must be a strategy, such as BeamSearch()")
         return text
     name, _, settings = text.partition(":")
-    if name in STRATEGIES:
-        strategy = STRATEGIES[name]
-    else:
-        own, _, settings = settings.partition(":")
-        strategy = _plugged(name, own)
+    strategy = STRATEGIES.get(name)
+    if strategy is None:
+        part, _, settings = settings.partition(":")
+        strategy = _plugged(name, part)
     known, values = types_of_settings(strategy), dict[str, object]()
     for setting in settings.split(",") if settings else ():
         key, equals, value = setting.partition("=")
@@ -198,16 +212,16 @@ def with_settings(kind: type[T], values: Mapping[str, object]) -> T:
     Raises:
         OptionError: a setting that has neither a value nor a default.
     """
-    own, kinds = dict[str, object](), kinds_of(cast(type, kind))
-    for each in fields(cast(Any, kind)):
-        inner = kinds[each.name][0]
-        if each.name in values:
-            own[each.name] = values[each.name]
-        elif is_dataclass(inner) and each.default is not None:
-            own[each.name] = with_settings(cast(type, inner), values)
-        elif each.default is MISSING and each.default_factory is MISSING:
-            raise OptionError(f"{each.name}: missing; this strategy has no default for it")
-    return kind(**own)
+    chosen, kinds = dict[str, object](), kinds_of(cast(type, kind))
+    for setting in fields(cast(Any, kind)):
+        name, inner = setting.name, kinds[setting.name][0]
+        if name in values:
+            chosen[name] = values[name]
+        elif is_dataclass(inner) and setting.default is not None:
+            chosen[name] = with_settings(cast(type, inner), values)
+        elif setting.default is setting.default_factory is MISSING:
+            raise OptionError(f"{name}: missing; this strategy has no default for it")
+    return kind(**chosen)
 
 
 def _plugged(plugin: str, name: str) -> type[Strategy]:
@@ -223,9 +237,9 @@ def _plugged(plugin: str, name: str) -> type[Strategy]:
 def types_of_settings(kind: type) -> dict[str, Sequence[object]]:
     """Return the types of a strategy's settings, also of a strategy inside it, for example in MBR."""
     settings = dict[str, Sequence[object]]()
-    for each in fields(kind) if is_dataclass(kind) else ():
-        kinds = kinds_of(kind)[each.name]
-        settings |= types_of_settings(cast(type, kinds[0])) if is_dataclass(kinds[0]) else {each.name: kinds}
+    for name in names_of(kind):
+        kinds = kinds_of(kind)[name]
+        settings |= types_of_settings(cast(type, kinds[0])) if is_dataclass(kinds[0]) else {name: kinds}
     return settings
 
 
@@ -238,14 +252,12 @@ def _value(name: str, text: str, kinds: Sequence[object]) -> object:
     if bool in kinds and text in {"true", "false"}:
         return text == "true"
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             if kind in kinds:
                 return kind(text)
-        except ValueError:
-            continue
     if str in kinds:
         return text
-    expected = "true or false" if bool in kinds else "a whole number" if int in kinds else "a number"
+    expected = "true or false" if bool in kinds else "a number" if int not in kinds else "a whole number"
     raise OptionError(f"{name}={text!r}: must be {expected}")
 
 
@@ -261,5 +273,6 @@ def longest_output(config: Config) -> int | None:
     return min(limit, config.model.max_positions) if config.model.positions == "learned" else limit
 
 
-_DIVERSITY = options_of(DiverseBeamOptions).keys() - options_of(BeamOptions).keys()
+_DIVERSITY = names_of(DiverseBeamOptions) - names_of(BeamOptions)
+_LARGEST_BEAM = 1000  # the maximum of `BeamOptions.beam_size`
 SEARCH_NAMES = set(SearchSettings.__annotations__)

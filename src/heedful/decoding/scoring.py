@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.decoding.constraints import Constraints
-from heedful.decoding.steps import Array, NextTokens, StepFunction, like, on_host
+from heedful.decoding.steps import Array, Floats, Ids, Ints, NextTokens, StepFunction, like, on_host
 from heedful.decoding.task import Hypothesis, SearchTask, hypothesis_of
 from heedful.errors import InputError
 from heedful.settings.options import SharedOptions
+from heedful.text.tokenizer import pad
 
 # Replaces a 0, which only rounding can cause: its logarithm is finite.
 _LEAST = float(np.finfo(np.float32).tiny)
@@ -34,7 +34,7 @@ class CoverageTracker(StepFunction):
         self._sums_BS: Array = is_padding_BS.astype(np.float32)  # padding counts as covered
 
     @override
-    def __call__(self, last_ids: NDArray[np.int64]) -> NextTokens:
+    def __call__(self, last_ids: Ints) -> NextTokens:
         tokens = self._step(last_ids)
         weights_BS = self._latest()
         if isinstance(self._sums_BS, np.ndarray):
@@ -43,22 +43,22 @@ class CoverageTracker(StepFunction):
         return tokens
 
     @override
-    def reorder(self, rows: NDArray[np.int64]) -> None:
+    def reorder(self, rows: Ints) -> None:
         self._step.reorder(rows)
         self._sums_BS = self._sums_BS[like(rows, self._sums_BS)]
 
-    def coverage(self) -> NDArray[np.float64]:
+    def coverage(self) -> Floats:
         """Return for each row (rows,) the sum over i of log(min(sum over j of p_ij, 1)), at most 0.
 
         p_ij is the attention to source token i of the step that predicts token j; the latest step is
         included.
         """
-        sums_BS: NDArray[np.float64] = on_host(self._sums_BS).astype(np.float64)
-        covered: NDArray[np.float64] = np.log(np.clip(sums_BS, _LEAST, 1.0)).sum(axis=-1)
+        sums_BS: Floats = on_host(self._sums_BS).astype(np.float64)
+        covered: Floats = np.log(np.clip(sums_BS, _LEAST, 1.0)).sum(axis=-1)
         return covered
 
 
-def coverage_penalties(step: StepFunction, options: SharedOptions, num_rows: int) -> NDArray[np.float64]:
+def coverage_penalties(step: StepFunction, options: SharedOptions, num_rows: int) -> Floats:
     """Return the coverage penalty of an output that ends now in each row, (num_rows,); at most 0.
 
     Raises:
@@ -71,7 +71,7 @@ def coverage_penalties(step: StepFunction, options: SharedOptions, num_rows: int
             f"coverage_penalty={options.coverage_penalty}: the step function gives no coverage; "
             "see CoverageTracker"
         )
-    coverage: NDArray[np.float64] = step.coverage()
+    coverage: Floats = step.coverage()
     return options.coverage_penalty * coverage
 
 
@@ -87,9 +87,7 @@ class ScoredOutput(Hypothesis):
     model_log_probs: tuple[float, ...]
 
 
-def score_outputs(
-    step: StepFunction, outputs: Sequence[Sequence[int]], task: SearchTask
-) -> list[ScoredOutput]:
+def score_outputs(step: StepFunction, outputs: Ids, task: SearchTask) -> list[ScoredOutput]:
     """Score one output of each sentence by teacher forcing, as a search scores its hypotheses.
 
     With the options, limits and prefixes of a search, each hypothesis of that search gets the same numbers. A
@@ -113,9 +111,7 @@ def score_outputs(
     lengths = np.asarray([len(output) for output in outputs], dtype=np.int64)
     limits = np.where(lengths > np.asarray(task.max_lengths), lengths + 1, task.max_lengths)
     constraints = Constraints(replace(task, max_lengths=limits.tolist()))
-    ids_BT = np.full((len(outputs), lengths.max(initial=0)), task.eos_id, dtype=np.int64)
-    for row, output in zip(ids_BT, outputs, strict=True):
-        row[: len(output)] = output
+    ids_BT = pad(outputs, task.eos_id)
     log_probs_BT, model_log_probs_BT = np.zeros(ids_BT.shape), np.zeros(ids_BT.shape)
     coverage_B = np.zeros(len(outputs))
     live = np.arange(len(outputs))
@@ -132,14 +128,14 @@ def score_outputs(
         last_ids = ids_BT[live, position]
     scored = []
     for row, output in enumerate(outputs):
-        n = len(output)
+        length = len(output)
         hypothesis = hypothesis_of(
             output,
-            log_probs_BT[row, :n].tolist(),
+            log_probs_BT[row, :length].tolist(),
             eos_id=task.eos_id,
-            penalty=task.options.penalty(n),
+            penalty=task.options.penalty(length),
             coverage=float(coverage_B[row]),
         )
-        model_log_probs = tuple(model_log_probs_BT[row, :n].tolist())
+        model_log_probs = tuple(model_log_probs_BT[row, :length].tolist())
         scored.append(ScoredOutput(**vars(hypothesis), model_log_probs=model_log_probs))
     return scored

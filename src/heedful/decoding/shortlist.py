@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from heedful.data.lexicon import Ids, Lexicon, learn_lexicon
+from heedful.decoding.steps import Ints
 from heedful.errors import InputError
 from heedful.runtime.durable import why_not_written, write_atomically
 from heedful.settings.parsing import is_whole, parse_json
@@ -32,7 +33,7 @@ class Shortlist:
 
     def __init__(
         self,
-        always: NDArray[np.int64],
+        always: Ints,
         candidates: Lexicon,
         *,
         vocab_sizes: tuple[int, int],
@@ -95,7 +96,7 @@ class Shortlist:
             record={"candidates": candidates, "frequent": frequent, "pairs": len(src), **record},
         )
 
-    def ids(self, source: Sequence[int], *, besides: Sequence[int] = ()) -> NDArray[np.int64]:
+    def ids(self, source: Sequence[int], *, besides: Sequence[int] = ()) -> Ints:
         """Return the target ids, ascending, that the translation of a source may have.
 
         Args:
@@ -167,9 +168,9 @@ class Shortlist:
     def _of_file(
         cls,
         description: Mapping[str, Any],
-        always: NDArray[np.int64],
-        candidates: NDArray[np.int64],
-        starts: NDArray[np.int64],
+        always: Ints,
+        candidates: Ints,
+        starts: Ints,
     ) -> Self:
         sizes = description["src_vocab_size"], description["tgt_vocab_size"]
         src, record = np.repeat(np.arange(sizes[0]), np.diff(starts)), description.get("record")
@@ -206,14 +207,12 @@ def _is_possible(
 ) -> bool:
     """Return whether a stored shortlist has whole numbers, and ids of vocabularies of its sizes."""
     src_size, tgt_size = (cast(int, description.get(f"{role}_vocab_size")) for role in ("src", "tgt"))
-    if not (
-        all(is_whole(size, most=_LARGEST_VOCABULARY) for size in (src_size, tgt_size))
-        and is_whole(description.get("multiple", 1), least=1, most=tgt_size)
-        and all(
-            each.ndim == 1 and each.dtype in (np.int32, np.int64) for each in (always, candidates, starts)
-        )
-        and starts.shape == (src_size + 1,)
-    ):
+    if not all(is_whole(size, most=_LARGEST_VOCABULARY) for size in (src_size, tgt_size)):
+        return False
+    for array in (always, candidates, starts):
+        if array.ndim != 1 or array.dtype not in (np.int32, np.int64):
+            return False
+    if not is_whole(description.get("multiple", 1), least=1, most=tgt_size) or len(starts) != src_size + 1:
         return False
     ids = np.concatenate([always, candidates])
     are_starts = (starts[0], starts[-1]) == (0, len(candidates)) and bool((np.diff(starts) >= 0).all())

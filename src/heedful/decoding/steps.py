@@ -12,6 +12,11 @@ from typing_extensions import override
 
 from heedful.errors import NotNumbersError
 
+Ids = Sequence[Sequence[int]]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Bools = NDArray[np.bool_]
 Array = Any  # numpy's, or another of the standard: https://data-apis.org/array-api
 
 
@@ -85,9 +90,7 @@ class NextTokens(Protocol):
 
     vocab_size: int
 
-    def top(
-        self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def top(self, count: int, suppressed: Sequence[int], *, renormalize: bool = False) -> tuple[Floats, Ints]:
         """Return the `count` best next ids of each row and their log-probabilities, best first.
 
         Ties go to the lower id. Suppressed ids come last, with -inf.
@@ -113,7 +116,7 @@ class NextTokens(Protocol):
         """Return the same with changed log-probabilities, (rows, V)."""
         ...
 
-    def __getitem__(self, rows: NDArray[np.int64]) -> "NextTokens":
+    def __getitem__(self, rows: Ints) -> "NextTokens":
         """Return the same for some of the rows."""
         ...
 
@@ -125,11 +128,11 @@ class StepFunction(Protocol):
     log-probabilities may be on a GPU, and neither method waits for it.
     """
 
-    def __call__(self, last_ids: NDArray[np.int64]) -> NextTokens:
+    def __call__(self, last_ids: Ints) -> NextTokens:
         """Decode one more input id of each row, (rows,), and return what may follow."""
         ...
 
-    def reorder(self, rows: NDArray[np.int64]) -> None:
+    def reorder(self, rows: Ints) -> None:
         """Let row i continue as row `rows[i]` was; rows may be repeated, moved and dropped."""
         ...
 
@@ -138,18 +141,32 @@ class StepFunction(Protocol):
 Start = Callable[[], AbstractContextManager[StepFunction]]
 
 
-class ArrayTokens(NextTokens):
-    """Next-token log-probabilities in a numpy array: see `NextTokens`."""
+class StoredTokens(NextTokens):
+    """Next-token log-probabilities that are all computed; a subclass finds the best of them."""
 
-    def __init__(self, log_probs: NDArray[np.floating]) -> None:
+    def __init__(self, log_probs: Array) -> None:
         """Take log-probabilities (rows, V)."""
         self._log_probs = log_probs
         self.vocab_size = int(log_probs.shape[-1])
 
     @override
-    def top(
-        self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def log_probs(self) -> Array:
+        return self._log_probs
+
+    @override
+    def with_log_probs(self, log_probs: Array) -> Self:
+        return type(self)(log_probs)
+
+    @override
+    def __getitem__(self, rows: Ints) -> Self:
+        return type(self)(self._log_probs[like(rows, self._log_probs)])
+
+
+class ArrayTokens(StoredTokens):
+    """Next-token log-probabilities in a numpy array: see `NextTokens`."""
+
+    @override
+    def top(self, count: int, suppressed: Sequence[int], *, renormalize: bool = False) -> tuple[Floats, Ints]:
         log_probs, vocab_size = self._log_probs, self.vocab_size
         check_numbers(log_probs)
         suppressed = [i for i in suppressed if i < vocab_size]
@@ -170,22 +187,8 @@ class ArrayTokens(NextTokens):
             values = np.take_along_axis(log_probs, ids, axis=-1)
         return best_first(values.astype(np.float64), ids, count)
 
-    @override
-    def log_probs(self) -> NDArray[np.floating]:
-        return self._log_probs
 
-    @override
-    def with_log_probs(self, log_probs: Array) -> Self:
-        return type(self)(log_probs)
-
-    @override
-    def __getitem__(self, rows: NDArray[np.int64]) -> Self:
-        return type(self)(self._log_probs[rows])
-
-
-def best_first(
-    values: NDArray[np.float64], ids: NDArray[np.int64], count: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def best_first(values: Floats, ids: Ints, count: int) -> tuple[Floats, Ints]:
     """Return the `count` best of each row of candidates, (rows, C), best first, ties to the lower id."""
     order = np.lexsort((ids, -values), axis=-1)[:, :count]
     return np.take_along_axis(values, order, axis=1), np.take_along_axis(ids, order, axis=1)
@@ -203,13 +206,13 @@ class EnsembleStep(StepFunction):
         self._steps = steps
 
     @override
-    def __call__(self, last_ids: NDArray[np.int64]) -> NextTokens:
+    def __call__(self, last_ids: Ints) -> NextTokens:
         tokens = [step(last_ids) for step in self._steps]
-        of_models = [each.log_probs() for each in tokens]
+        of_models = [of_model.log_probs() for of_model in tokens]
         log_probs = logsumexp(array_namespace(of_models[0]).stack(of_models), axis=0)[0]
         return tokens[0].with_log_probs(log_probs - math.log(len(self._steps)))
 
     @override
-    def reorder(self, rows: NDArray[np.int64]) -> None:
+    def reorder(self, rows: Ints) -> None:
         for step in self._steps:
             step.reorder(rows)

@@ -1,13 +1,13 @@
 """The task of a strategy, with its sources and options; hypotheses, and outputs under construction."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from heedful.decoding.steps import Bools, Floats, Ids, Ints
 from heedful.decoding.terms import Term
 from heedful.errors import InputError
 from heedful.settings.options import SharedOptions
@@ -83,12 +83,21 @@ class SearchTask:
     eos_id: int
     pad_id: int
     options: SharedOptions
-    sources: Sequence[Sequence[int]] = ()
-    prefixes: Sequence[Sequence[int]] | None = None
+    sources: Ids = ()
+    prefixes: Ids | None = None
     vocab_size: int | None = None
     terms: Sequence[Sequence[Term]] | None = None
 
-    def start_ids(self) -> NDArray[np.int64]:
+    @property
+    def has_terms(self) -> Bools:
+        """Which sentences have terms, (B,)."""
+        return np.asarray([bool(terms) for terms in self.terms or [()] * len(self.max_lengths)], dtype=bool)
+
+    def with_n_best(self, n_best: int) -> Self:
+        """Return the same task with another number of hypotheses."""
+        return replace(self, options=replace(self.options, n_best=n_best))
+
+    def start_ids(self) -> Ints:
         """Return the first input ids, (B,)."""
         return np.full(len(self.max_lengths), self.start_id, dtype=np.int64)
 
@@ -142,18 +151,18 @@ class PartialOutputs:
         self._eos_id = eos_id
         self._limits = np.asarray(max_lengths, dtype=np.int64)
         shape = (len(max_lengths), 0)  # it grows: limits may be far higher than lengths
-        self._ids_BT: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
-        self._log_probs_BT: NDArray[np.float64] = np.zeros(shape)
+        self._ids_BT: Ints = np.zeros(shape, dtype=np.int64)
+        self._log_probs_BT: Floats = np.zeros(shape)
         self._lengths = np.zeros(len(max_lengths), dtype=np.int64)
         self.length = 0  # of the live outputs
         self.live = np.arange(len(max_lengths))  # the outputs that have not ended, a row each
 
     @property
-    def written(self) -> NDArray[np.int64]:
+    def written(self) -> Ints:
         """The tokens of each live output so far, (live, T)."""
         return self._ids_BT[self.live, : self.length]
 
-    def append(self, ids: NDArray[np.int64], log_probs: NDArray[np.float64]) -> NDArray[np.int64]:
+    def append(self, ids: Ints, log_probs: Floats) -> Ints:
         """Add a token to each live output; return the rows that live on, (live afterwards,).
 
         Raises:

@@ -11,10 +11,12 @@ term costs what it cost at its best place in the sentence so far.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
+
+from heedful.decoding.steps import Bools, Floats, Ints
+from heedful.text.tokenizer import pad
 
 MET = 0  # the node of a term that has been written
 NO_TOKEN = -1
@@ -47,25 +49,54 @@ class Term:
     """
 
     forms: tuple[Form, ...]
-    continues: NDArray[np.bool_] = field(compare=False, repr=False)
+    continues: Bools = field(compare=False, repr=False)
+
+
+class _Node(NamedTuple):
+    """A state of a term's automaton; numbers of other nodes are within the automaton.
+
+    Attributes:
+        children: the tokens that continue a form.
+        needs: the fewest tokens to the end of a form.
+        is_done: whether a form ends here, if its word does.
+        is_open: whether the word may continue.
+        is_within: whether it is in the middle of a form.
+        parent: the node before it in its form; MET has none.
+        as_parent: the node that its children name as their parent: for the beginning, the root.
+    """
+
+    children: Sequence[int] = ()
+    needs: int = 0
+    is_done: bool = False
+    is_open: bool = False
+    is_within: bool = False
+    parent: int = MET
+    as_parent: int = MET
 
 
 class _Table(NamedTuple):
-    """A term as a finite automaton (Aho and Corasick, 1975); node 0 is MET, 1 the root, 2 the beginning.
+    """A term as a finite automaton (Aho and Corasick, 1975).
 
     Any token ends the word of an open form.
+
+    Attributes:
+        nodes: the nodes from 1 on: 1 is the root, 2 the beginning. 0, MET, is not among them.
+        edges: the next node by node and token; all other tokens lead to the root.
     """
 
-    edges: dict[tuple[int, int], int]  # (node, token): next node; all other tokens lead to the root
-    children: list[list[int]]  # for each node, the tokens that continue a form
-    needs: list[int]  # for each node, the fewest tokens to the end of a form
-    is_done: list[bool]  # whether a form ends here, if its word does
-    is_open: list[bool]  # whether the word may continue
-    parents: list[int]  # for each node, the one before it in its form; MET has none
+    nodes: list[_Node]
+    edges: dict[tuple[int, int], int]
 
 
 _Path = tuple[bool, tuple[int, ...]]  # whether only for the beginning of an output, and the ids so far
 _ROOT, _BEGINNING = 1, 2
+
+
+def _suffixes(path: _Path) -> list[_Path]:
+    """Return the paths that a path ends with, the longest first; the last is the root's."""
+    is_first, ids = path
+    within = [(False, ids[start:]) for start in range(len(ids) + 1)]
+    return [path, *within] if is_first else within
 
 
 @lru_cache(maxsize=8192)
@@ -76,34 +107,37 @@ def _table_of(forms: tuple[Form, ...]) -> _Table:
         for end in range(1, len(form.ids) + 1):
             paths.setdefault((form.is_first, form.ids[:end]), len(paths) + 1)
     ends = {(form.is_first, form.ids): form.may_continue for form in forms}
-
-    def suffixes(path: _Path) -> list[_Path]:
-        is_first, ids = path
-        return [path] * is_first + [(False, ids[start:]) for start in range(len(ids) + 1)]
-
-    edges: dict[tuple[int, int], int] = {}
-    children: list[list[int]] = [[] for _ in range(len(paths) + 1)]
-    needs, is_done = [0] * (len(paths) + 1), [False] * (len(paths) + 1)
-    is_open, parents = is_done.copy(), [MET] * (len(paths) + 1)
     alphabet = sorted({token for form in forms for token in form.ids})
+    nodes: list[_Node] = []
+    edges: dict[tuple[int, int], int] = {}
     for path, node in paths.items():
         is_first, ids = path
-        is_open[node] = any(ends.get(each) for each in suffixes(path))
-        is_done[node] = is_open[node] or any(each in ends for each in suffixes(path))
-        parents[node] = paths.get((is_first, ids[:-1]), _ROOT) if len(ids) > 1 else _ROOT if ids else MET
-        rest = [
+        ended = [ends[suffix] for suffix in _suffixes(path) if suffix in ends]
+        continued = [
             form.ids[len(ids) :]
             for form in forms
             if form.ids[: len(ids)] == ids and (form.is_first == is_first or node == _BEGINNING)
         ]
-        children[node] = sorted({each[0] for each in rest if each})
-        needs[node] = 0 if is_done[node] else min(map(len, rest))
+        parent = _ROOT if ids else MET
+        if len(ids) > 1:
+            parent = paths[is_first, ids[:-1]]
+        nodes.append(
+            _Node(
+                children=sorted({rest[0] for rest in continued if rest}),
+                needs=0 if ended else min(map(len, continued)),
+                is_done=bool(ended),
+                is_open=any(ended),
+                is_within=bool(ids) and not ended,
+                parent=parent,
+                as_parent=node if ids else _ROOT,
+            )
+        )
         for token in alphabet:
-            following = suffixes((is_first, (*ids, token)))
-            reached = next((paths[each] for each in following if each in paths), _ROOT)
+            following = _suffixes((is_first, (*ids, token)))
+            reached = next(paths[suffix] for suffix in following if suffix in paths)
             if reached != _ROOT:
                 edges[node, token] = reached
-    return _Table(edges, children, needs, is_done, is_open, parents)
+    return _Table(nodes, edges)
 
 
 class TermAutomata:
@@ -117,48 +151,41 @@ class TermAutomata:
 
     def __init__(self, terms: Sequence[Sequence[Term]]) -> None:
         """Take the terms of each sentence; at least one sentence has one."""
-        num_terms = max(map(len, terms))
-        self.beginnings = np.full((len(terms), num_terms), MET, dtype=np.int64)
-        self._num_terms = np.asarray([len(each) for each in terms])
-        self._depth = max(len(form.ids) for of_one in terms for each in of_one for form in each.forms)
-        self._continues = next(each.continues for of_one in terms for each in of_one)
-        keys, targets, roots, needs, parents = [0], [0], [0], [0], [0]
-        is_done, is_open, children = [False], [False], list[list[int]]([[]])
-        for sentence, of_one in enumerate(terms):
-            for column, term in enumerate(of_one):
-                table, shift = _table_of(term.forms), len(roots) - 1  # the first node is MET for all
-                self.beginnings[sentence, column] = shift + _BEGINNING
-                for (node, token), target in table.edges.items():
-                    keys.append((shift + node << _FIRST_ID_BITS) + token)
-                    targets.append(shift + target)
-                roots += [shift + _ROOT] * (len(table.needs) - 1)
-                needs += table.needs[1:]
-                is_done += table.is_done[1:]
-                is_open += table.is_open[1:]
-                parents += [shift + parent if parent else MET for parent in table.parents[1:]]
-                children += table.children[1:]
-        order = np.argsort(keys)
-        self._keys, self._targets = np.asarray(keys)[order], np.asarray(targets)[order]
-        self._roots, self._needs, self._is_done = np.asarray(roots), np.asarray(needs), np.asarray(is_done)
-        self._children = np.full((len(children), max(map(len, children))), NO_TOKEN)
-        for node, tokens in enumerate(children):
-            self._children[node, : len(tokens)] = tokens
-        is_at_start = np.isin(np.arange(len(roots)), [self._roots, self._roots + _BEGINNING - _ROOT])
-        self._is_within = ~is_at_start & ~self._is_done  # in the middle of a form
-        self._is_within[MET] = False
-        self._is_open, self._parents = np.asarray(is_open), np.asarray(parents)
-        is_beginning = np.isin(np.arange(len(roots)), self.beginnings) & (self._roots != MET)
-        self._as_parent = np.where(is_beginning, self._roots, np.arange(len(roots)))
-        self._best = np.zeros(len(roots))  # log-probability of a step to each node; 0: not seen yet
-        self._is_seen = np.zeros(len(roots), dtype=bool)
-        self.estimates = np.zeros(len(roots))  # of each node, the log-probability of the rest of its term
+        all_terms = [term for of_sentence in terms for term in of_sentence]
+        self._num_terms = np.asarray([*map(len, terms)])
+        self._depth = max(len(form.ids) for term in all_terms for form in term.forms)
+        self._continues = all_terms[0].continues
+        nodes, shifts, edges, beginnings = [_Node()], [0], {0: MET}, list[int]()
+        for term in all_terms:
+            table, shift = _table_of(term.forms), len(nodes) - 1  # the first node is MET for all
+            beginnings.append(shift + _BEGINNING)
+            nodes += table.nodes
+            shifts += [shift] * len(table.nodes)
+            for (node, token), target in table.edges.items():
+                edges[(shift + node << _FIRST_ID_BITS) + token] = shift + target
+        columns = np.arange(self._num_terms.max())
+        self.beginnings = np.full((len(terms), len(columns)), MET, dtype=np.int64)
+        self.beginnings[columns < self._num_terms[:, None]] = beginnings
+        keys = sorted(edges)
+        self._keys, self._targets = np.asarray(keys), np.asarray([edges[key] for key in keys])
+        children, *flags_and_numbers = zip(*nodes, strict=True)
+        self._children = pad(children, NO_TOKEN)
+        self._needs, self._is_done, self._is_open, self._is_within, parents, as_parent = map(
+            np.asarray, flags_and_numbers
+        )
+        shift_of_node, is_met = np.asarray(shifts), np.arange(len(nodes)) == MET
+        self._roots = np.where(is_met, MET, shift_of_node + _ROOT)
+        self._parents = np.where(parents == MET, MET, shift_of_node + parents)
+        self._as_parent = np.where(is_met, MET, shift_of_node + as_parent)
+        self._best = np.full(len(nodes), -np.inf)  # log-probability of a step to each node; -inf: not seen
+        self.estimates = np.zeros(len(nodes))  # of each node, the log-probability of the rest of its term
 
-    def widths(self, beam_size: int) -> NDArray[np.int64]:
+    def widths(self, beam_size: int) -> Ints:
         """Return the slots of each sentence's beam, (B,): with terms, at least one for each bank."""
         least = np.minimum(2 * self._num_terms, _LAST_BANK) + 1
         return np.where(self._num_terms > 0, np.maximum(beam_size, least), beam_size)
 
-    def step(self, nodes: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def step(self, nodes: Ints, ids: Ints) -> Ints:
         """Return the nodes (N, M) after one more token of each row, (N,)."""
         keys = (nodes << _FIRST_ID_BITS) + ids[:, None]
         at = np.minimum(self._keys.searchsorted(keys), len(self._keys) - 1)
@@ -166,7 +193,7 @@ class TermAutomata:
         is_met = self._is_done[nodes] & (self.ends_words(ids)[:, None] | self._is_open[nodes])
         return np.where(is_met, MET, following)
 
-    def see(self, before: NDArray[np.int64], after: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
+    def see(self, before: Ints, after: Ints, scores: Floats) -> None:
         """Update the estimates with the costs of the next tokens of terms.
 
         Args:
@@ -177,43 +204,37 @@ class TermAutomata:
         is_next = (self._parents[after] == self._as_parent[before][:, None]) & (after != MET)
         is_next &= (scores > -np.inf)[..., None]
         reached, costs = after[is_next], np.broadcast_to(scores[..., None], after.shape)[is_next]
-        best = np.full(len(self._best), -np.inf)
-        np.maximum.at(best, reached, costs)
-        is_seen = best > -np.inf
-        best = np.where(self._is_seen, np.maximum(best, self._best), best)
-        self._best = np.where(is_seen, best, self._best)
-        self._is_seen |= is_seen
-        estimates = np.full(len(self._best), -np.inf)
+        np.maximum.at(self._best, reached, costs)
+        best = np.where(np.isneginf(self._best), 0.0, self._best)
+        estimates = np.full(len(best), -np.inf)
         for _ in range(self._depth):
             of_ends = np.where(self._is_done, 0.0, estimates)
-            np.maximum.at(estimates, self._parents, self._best + of_ends)
+            np.maximum.at(estimates, self._parents, best + of_ends)
         estimates[self._is_done | (self._roots == MET)] = 0.0
         self.estimates = estimates[self._as_parent].clip(_LEAST)
 
-    def ends_words(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def ends_words(self, ids: Ints) -> Bools:
         """Return which tokens end the word before them: all tokens that do not continue it."""
         is_known = ids < len(self._continues)
-        ends: NDArray[np.bool_] = ~(is_known & self._continues[np.where(is_known, ids, 0)])
-        return ends
+        return ~(is_known & self._continues[np.where(is_known, ids, 0)])
 
-    def is_pending(self, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def is_pending(self, nodes: Ints) -> Bools:
         """Return which rows (N,) have a finished form with a word that must end now."""
-        pending: NDArray[np.bool_] = (self._is_done[nodes] & ~self._is_open[nodes]).any(axis=1)
-        return pending
+        return cast(Bools, (self._is_done[nodes] & ~self._is_open[nodes]).any(axis=1))
 
-    def needs(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def needs(self, nodes: Ints) -> Ints:
         """Return the number of tokens, (...), that is enough to write all missing terms of nodes (..., M).
 
         Terms are written one by one. A form in progress is finished first, if that is shorter; it may
         continue the word of a finished form, which then is missing again.
         """
         from_root = self._needs[self._roots[nodes]]
-        anew: NDArray[np.int64] = np.where(self._is_done[nodes], 0, from_root).sum(axis=-1)
+        anew: Ints = np.where(self._is_done[nodes], 0, from_root).sum(axis=-1)
         saved = np.where(self._is_within[nodes], from_root - self._needs[nodes], -anew[..., None])
-        needed: NDArray[np.int64] = np.minimum(anew, from_root.sum(axis=-1) - saved.max(axis=-1))
+        needed: Ints = np.minimum(anew, from_root.sum(axis=-1) - saved.max(axis=-1))
         return needed
 
-    def next_ids(self, nodes: NDArray[np.int64], *, all_terms: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def next_ids(self, nodes: Ints, *, all_terms: Bools) -> Ints:
         """Return the tokens that continue missing terms, (N, K), padded with NO_TOKEN.
 
         In the middle of a form, only that form is continued, unless `all_terms`.
@@ -234,7 +255,7 @@ class TermAutomata:
         offered = np.sort(offered, axis=1)
         return offered[:, int((offered == NO_TOKEN).sum(axis=1).min(initial=offered.shape[1])) :]
 
-    def banks(self, nodes: NDArray[np.int64], sentences: NDArray[np.int64]) -> NDArray[np.int64]:
+    def banks(self, nodes: Ints, sentences: Ints) -> Ints:
         """Return the bank of each row: rows that are equally far with their terms share slots of the beam.
 
         Args:
@@ -248,13 +269,11 @@ class TermAutomata:
         num_terms = self._num_terms[sentences]
         num_missing = ((nodes != MET) & ~self._is_done[nodes]).sum(axis=1)
         done = 2 * (num_terms - num_missing) + self._is_within[nodes].any(axis=1)
-        shared: NDArray[np.int64] = (
-            np.minimum(2 * num_terms, _LAST_BANK) * done // np.maximum(2 * num_terms, 1)
-        )
+        shared: Ints = np.minimum(2 * num_terms, _LAST_BANK) * done // np.maximum(2 * num_terms, 1)
         return shared
 
 
-def in_turn(totals: NDArray[np.float64], banks: NDArray[np.int64]) -> NDArray[np.int64]:
+def in_turn(totals: Floats, banks: Ints) -> Ints:
     """Return an order of each sentence's extensions, (B, N): the best of each bank, then the second best.
 
     Args:

@@ -19,14 +19,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sacrebleu.metrics.chrf import CHRF
 
 from heedful.decoding.alignment import split_words, texts_of_tokens
 from heedful.decoding.confidence import word_log_probs
+from heedful.decoding.steps import Bools, Floats, Ints
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.errors import CorpusError, MissingExtraError, install_hint
 from heedful.evaluation.metrics import edit_distances
+from heedful.evaluation.tokenization import References
 from heedful.storage.calibration import (
     KINDS,
     NUM_FEATURES,
@@ -56,10 +57,10 @@ class _Parts:
         lines: (N,), the number of the line that each is in.
     """
 
-    features: NDArray[np.float64]
-    confidences: NDArray[np.float64]
-    is_right: NDArray[np.bool_]
-    lines: NDArray[np.int64]
+    features: Floats
+    confidences: Floats
+    is_right: Bools
+    lines: Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,7 @@ def check_scikit_learn() -> None:
 
 def calibrate(
     translations: Sequence[Translation],
-    references: Sequence[Sequence[str]],
+    references: References,
     tokenizer: Tokenizer,
     *,
     tags: tuple[str | None, str | None] = (None, None),
@@ -138,10 +139,8 @@ def calibrate(
             f"at least {_FEWEST} must be errors, and {_FEWEST} must be none: give more lines, or other ones"
         )
     curves = {kind: _fitted(each.features, each.is_right) for kind, each in parts.items()}
-    report = _report(
-        {kind: replace(each, confidences=_cross_validated(each)) for kind, each in parts.items()},
-        level=ERROR_BELOW,
-    )
+    held_out = {kind: replace(each, confidences=_cross_validated(each)) for kind, each in parts.items()}
+    report = _report(held_out, level=ERROR_BELOW)
     calibration = Calibration(
         level=ERROR_BELOW, lines=report.lines, errors=report.errors, src_tag=tags[0], tgt_tag=tags[1],
         **curves, ece=report.ece,
@@ -151,7 +150,7 @@ def calibrate(
 
 def measure_calibration(
     translations: Sequence[Translation],
-    references: Sequence[Sequence[str]],
+    references: References,
     tokenizer: Tokenizer,
     *,
     level: float,
@@ -163,9 +162,7 @@ def measure_calibration(
     return _report(_parts(translations, references, tokenizer, level=level), level=level)
 
 
-def expected_calibration_error(
-    confidences: NDArray[np.float64], is_right: NDArray[np.bool_], *, num_bins: int = _BINS
-) -> float:
+def expected_calibration_error(confidences: Floats, is_right: Bools, *, num_bins: int = _BINS) -> float:
     """Return the mean distance between confidence and accuracy, over bins of equally many confidences.
 
     Naeini et al. (2015), "Obtaining Well Calibrated Probabilities Using Bayesian Binning"; with bins of equal
@@ -178,10 +175,8 @@ def expected_calibration_error(
     """
     order = np.argsort(confidences, kind="stable")
     bounds = np.linspace(0, len(order), min(num_bins, len(order)) + 1).round().astype(int)
-    distances = [
-        (end - start) * abs(confidences[order[start:end]].mean() - is_right[order[start:end]].mean())
-        for start, end in pairwise(bounds.tolist())
-    ]
+    bins = [order[start:end] for start, end in pairwise(bounds.tolist())]
+    distances = [len(rows) * abs(confidences[rows].mean() - is_right[rows].mean()) for rows in bins]
     return float(sum(distances) / max(1, len(order)))
 
 
@@ -210,7 +205,7 @@ def matches(output: Sequence[object], reference: Sequence[object]) -> list[bool]
 
 def _parts(
     translations: Sequence[Translation],
-    references: Sequence[Sequence[str]],
+    references: References,
     tokenizer: Tokenizer,
     *,
     level: float,
@@ -247,7 +242,7 @@ def _parts(
     }
 
 
-def _features(output: TextHypothesis, tokenizer: Tokenizer) -> dict[str, NDArray[np.float64]]:
+def _features(output: TextHypothesis, tokenizer: Tokenizer) -> dict[str, Floats]:
     """Return the features of an output, and of its words and tokens."""
     log_probs = output.token_log_probs
     is_text = [i != tokenizer.eos_id for i in output.written_ids]  # segments of a line each have an end token
@@ -265,7 +260,7 @@ def _right(output: Sequence[object], references: Sequence[Sequence[object]]) -> 
     return [any(each) for each in zip(*(matches(output, reference) for reference in references), strict=True)]
 
 
-def _fitted(features: NDArray[np.float64], is_right: NDArray[np.bool_]) -> LogisticCurve:
+def _fitted(features: Floats, is_right: Bools) -> LogisticCurve:
     """Return the logistic regression of features, fitted by scikit-learn."""
     from sklearn.linear_model import LogisticRegression
 
@@ -276,7 +271,7 @@ def _fitted(features: NDArray[np.float64], is_right: NDArray[np.bool_]) -> Logis
     return LogisticCurve(float(fitted.intercept_[0] - coefficients @ means), tuple(map(float, coefficients)))
 
 
-def _cross_validated(parts: _Parts) -> NDArray[np.float64]:
+def _cross_validated(parts: _Parts) -> Floats:
     """Return the confidences (N,); the confidence of a line is by a curve that was fitted on other lines."""
     numbers, of_parts = np.unique(parts.lines, return_inverse=True)
     folds = np.random.default_rng(_SEED).permutation(len(numbers))[of_parts] % _FOLDS

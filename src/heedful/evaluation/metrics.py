@@ -20,10 +20,11 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import estimate_ci
 
 from heedful.errors import ConfigError, CorpusError, InputError, suggestion
-from heedful.evaluation.tokenization import Tokenization, check_tokenizer, tokenization_of
+from heedful.evaluation.tokenization import References, Tokenization, check_tokenizer, tokenization_of
 from heedful.notebook_html import text_table
 from heedful.settings.plugins import check_arguments, plugin_part
 
+Floats = NDArray[np.float64]
 SEED = 12345  # of the resamples: sacreBLEU's
 
 
@@ -82,7 +83,7 @@ class Texts:
 
     sources: Sequence[str] | None
     hypotheses: Sequence[str]
-    references: Sequence[Sequence[str]]
+    references: References
     lowercase: bool
     tokenization: Tokenization
 
@@ -94,9 +95,7 @@ class Texts:
 
     def references_by_line(self) -> list[list[str]]:
         """Return the references of each line; an empty one is missing, unless the line has no other."""
-        return [
-            [each for each in line if each.strip()] or [""] for line in zip(*self.references, strict=True)
-        ]
+        return [[*filter(str.strip, line)] or [""] for line in zip(*self.references, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -112,8 +111,8 @@ class Measurement:
 
     score: float
     signature: str
-    rows: NDArray[np.float64]
-    score_of: Callable[[NDArray[np.float64]], float]
+    rows: Floats
+    score_of: Callable[[Floats], float]
 
     @classmethod
     def percentage(cls, pairs: Sequence[tuple[float, float]], signature: str) -> Self:
@@ -121,20 +120,18 @@ class Measurement:
         rows = np.array(pairs, dtype=np.float64)
         return cls(_percentage(rows.sum(0)), signature, rows, _percentage)
 
-    def resampled(self, num_resamples: int) -> NDArray[np.float64]:
+    def resampled(self, num_resamples: int) -> Floats:
         """Return the scores of bootstrap resamples: each has as many rows, drawn with replacement."""
         generator = np.random.default_rng(SEED)
         draws = (generator.choice(len(self.rows), size=len(self.rows)) for _ in range(num_resamples))
         return np.array([self.score_of(self.rows[drawn].sum(0)) for drawn in draws])
 
 
-def _percentage(sums: NDArray[np.float64]) -> float:
+def _percentage(sums: Floats) -> float:
     return float(100.0 * sums[0] / max(sums[1], 1.0))
 
 
-def p_value(
-    baseline: float, other: float, resampled: tuple[NDArray[np.float64], NDArray[np.float64]]
-) -> float:
+def p_value(baseline: float, other: float, resampled: tuple[Floats, Floats]) -> float:
     """Return the p-value of a difference by paired bootstrap resampling (Koehn, 2004); 1 for equal scores.
 
     Args:
@@ -153,7 +150,7 @@ def p_value(
 def evaluate_texts(
     sources: Sequence[str] | None,
     hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
+    references: References,
     metrics: Sequence[str],
     *,
     lowercase: bool = False,
@@ -161,14 +158,17 @@ def evaluate_texts(
     language: str | None = None,
 ) -> EvaluationReport:
     """Score the outputs of one system, as `compare_systems` does, without confidence intervals."""
-    compared = partial(compare_systems, lowercase=lowercase, tokenize=tokenize, language=language)
-    return compared(sources, [hypotheses], references, metrics, num_resamples=0)[0]
+    [report] = compare_systems(
+        sources, [hypotheses], references, metrics,
+        lowercase=lowercase, num_resamples=0, tokenize=tokenize, language=language,
+    )  # fmt: skip
+    return report
 
 
 def compare_systems(
     sources: Sequence[str] | None,
-    systems: Sequence[Sequence[str]],
-    references: Sequence[Sequence[str]],
+    systems: References,
+    references: References,
     metrics: Sequence[str],
     *,
     lowercase: bool = False,
@@ -217,7 +217,7 @@ def compare_systems(
         raise ConfigError(f"metrics: none given; choose from {', '.join(METRICS)}")
     tokenization = tokenization_of(references, language=language, tokenize=tokenize)
     reports = list[EvaluationReport]()
-    baseline = dict[str, NDArray[np.float64]]()  # the scores of its resamples
+    baseline = dict[str, Floats]()  # the scores of its resamples
     for hypotheses in systems:
         _check_numbers(sources, hypotheses, references)
         texts = Texts(sources, hypotheses, references, lowercase, tokenization)
@@ -258,60 +258,55 @@ def metric_of(name: str) -> "Metric":
         return METRICS[name]
     first, _, text = name.partition("=")
     if first == "comet":
-        loaded: Any = import_module("heedful.evaluation.comet").Comet
-    elif ":" in first:
-        loaded = plugin_part(first, "metric")
-    else:
+        return cast(Metric, import_module("heedful.evaluation.comet").Comet(text))
+    if ":" not in first:
         raise ConfigError(f"metric {name!r} does not exist{suggestion(first, [*METRICS, 'comet'])}")
-    if text and not isinstance(loaded, type):
+    metric: Any = plugin_part(first, "metric")
+    if isinstance(metric, type):
+        metric = metric(text)
+    elif text:
         raise ConfigError(f"metric {name!r}: {first} takes no text after its name; leave out ={text}")
-    metric: Metric = loaded(text) if isinstance(loaded, type) else loaded
-    if ":" in first:
-        check_arguments(metric, f"metric={first}", "texts")
-    return metric
+    check_arguments(metric, f"metric={first}", "texts")
+    return cast(Metric, metric)
 
 
-def _check_numbers(
-    sources: Sequence[str] | None, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-) -> None:
+def _check_numbers(sources: Sequence[str] | None, hypotheses: Sequence[str], references: References) -> None:
     if not (references and hypotheses):
         missing = "evaluation: no lines to score" if references else "references: none given"
         raise CorpusError(f"{missing}; at least one is needed")
-    labelled = {f"reference {i}": lines for i, lines in enumerate(references, start=1)}
-    for name, lines in labelled.items() if sources is None else ({"sources": sources} | labelled).items():
+    labelled = {} if sources is None else {"sources": sources}
+    labelled |= {f"reference {i}": lines for i, lines in enumerate(references, start=1)}
+    for name, lines in labelled.items():
         if len(lines) != len(hypotheses):
             raise CorpusError(
                 f"{name}: {len(lines):,} lines but there are {len(hypotheses):,} outputs; one for each"
             )
 
 
-def _bleu(texts: Texts) -> Measurement:
-    return _sacrebleu(BLEU(lowercase=texts.lowercase, tokenize=texts.tokenization.bleu), texts)
+def _bleu(texts: Texts, tokenize: str | None = None) -> Measurement:
+    metric = BLEU(lowercase=texts.lowercase, tokenize=tokenize or texts.tokenization.bleu)
+    return _sacrebleu(metric, texts)
 
 
-def _spbleu(texts: Texts) -> Measurement:
-    return _sacrebleu(BLEU(lowercase=texts.lowercase, tokenize="flores200"), texts)
-
-
-def _chrf(texts: Texts) -> Measurement:
-    return _sacrebleu(CHRF(lowercase=texts.lowercase), texts)
-
-
-def _chrf_plus_plus(texts: Texts) -> Measurement:
-    return _sacrebleu(CHRF(lowercase=texts.lowercase, word_order=2), texts)
+def _chrf(texts: Texts, word_order: int = 0) -> Measurement:
+    return _sacrebleu(CHRF(lowercase=texts.lowercase, word_order=word_order), texts)
 
 
 def _ter(texts: Texts) -> Measurement:
-    divides, cased = texts.tokenization.ter, not texts.lowercase
-    if divides != "character":
-        is_asian = divides == "asian"
-        return _sacrebleu(TER(case_sensitive=cased, normalized=is_asian, asian_support=is_asian), texts)
-    hypotheses, *references = (
-        [" ".join("".join(line.split())) for line in lines] for lines in (texts.hypotheses, *texts.references)
+    is_asian = texts.tokenization.ter == "asian"
+    metric = TER(case_sensitive=not texts.lowercase, normalized=is_asian, asian_support=is_asian)
+    if texts.tokenization.ter != "character":
+        return _sacrebleu(metric, texts)
+    spaced = replace(
+        texts, hypotheses=_spaced(texts.hypotheses), references=[*map(_spaced, texts.references)]
     )
-    spaced = replace(texts, hypotheses=hypotheses, references=references)
-    measured = _sacrebleu(TER(case_sensitive=cased), spaced)
+    measured = _sacrebleu(metric, spaced)
     return replace(measured, signature=f"{measured.signature}|unit:character")
+
+
+def _spaced(lines: Sequence[str]) -> list[str]:
+    """Return lines with a space between all characters."""
+    return [" ".join("".join(line.split())) for line in lines]
 
 
 def _sacrebleu(metric: BLEU | CHRF | TER, texts: Texts) -> Measurement:
@@ -324,7 +319,7 @@ def _sacrebleu(metric: BLEU | CHRF | TER, texts: Texts) -> Measurement:
     statistics = metric._extract_corpus_statistics(list(texts.hypotheses), references)
     score = metric._aggregate_and_compute(statistics)
 
-    def score_of(sums: NDArray[np.float64]) -> float:
+    def score_of(sums: Floats) -> float:
         return float(metric._compute_score_from_stats(sums.tolist()).score)
 
     rows = np.array(statistics, dtype=np.float64)
@@ -338,15 +333,8 @@ def _exact(texts: Texts) -> Measurement:
     return Measurement.percentage([(match, 1) for match in matches], signature)
 
 
-def _wer(texts: Texts) -> Measurement:
-    return _error_rate(texts, texts.tokenization.unit)
-
-
-def _cer(texts: Texts) -> Measurement:
-    return _error_rate(texts, "character")
-
-
-def _error_rate(texts: Texts, unit: str) -> Measurement:
+def _error_rate(texts: Texts, unit: str | None = None) -> Measurement:
+    unit = unit or texts.tokenization.unit
     outputs, references = _normalised_lines(texts)
     pairs = [_closest(output, line, unit) for output, line in zip(outputs, references, strict=True)]
     signature = f"lines:{len(outputs)}|distance:closest reference|unit:{unit}|{_suffix(texts)}"
@@ -429,11 +417,11 @@ Metric = Callable[[Texts], Measurement]
 METRICS: dict[str, Metric] = {
     "bleu": _bleu,
     "chrf": _chrf,
-    "chrf++": _chrf_plus_plus,
-    "spbleu": _spbleu,
+    "chrf++": partial(_chrf, word_order=2),
+    "spbleu": partial(_bleu, tokenize="flores200"),
     "ter": _ter,
-    "wer": _wer,
-    "cer": _cer,
+    "wer": _error_rate,
+    "cer": partial(_error_rate, unit="character"),
     "item_error_rate": _item_error_rate,
     "per": _per,
     "exact": _exact,

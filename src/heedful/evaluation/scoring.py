@@ -154,9 +154,8 @@ class Flagged:
     def pairs(self) -> list[tuple[int, ScoredPair]]:
         """Return the pairs with their lines, the least confident first."""
         exact = self._number * len(self._pairs) if self._is_share else self._number
-        return [
-            (line, pair) for _, line, pair in sorted(self._pairs, key=itemgetter(0, 1))[: math.ceil(exact)]
-        ]
+        least_confident = sorted(self._pairs, key=itemgetter(0, 1))[: math.ceil(exact)]
+        return [(line, pair) for _, line, pair in least_confident]
 
 
 def score_pairs(

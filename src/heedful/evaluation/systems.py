@@ -7,6 +7,7 @@ from typing import Any
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.evaluation.calibration import CalibrationReport, calibrate, measure_calibration
+from heedful.evaluation.tokenization import References
 from heedful.storage.bundle import Bundle
 from heedful.storage.description import store_calibration
 
@@ -57,7 +58,7 @@ class System:
         values: dict[str, Any] = {} if self.bundle is None else {"cut_outputs": self.num_cut}
         return values if self.calibration is None else values | {"calibration": self.calibration.as_dict()}
 
-    def calibrated(self, references: Sequence[Sequence[str]], *, fit: bool = False) -> "System":
+    def calibrated(self, references: References, *, fit: bool = False) -> "System":
         """Return the system with how well its confidence is calibrated on these lines.
 
         Args:

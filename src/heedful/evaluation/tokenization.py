@@ -20,6 +20,7 @@ from heedful.errors import ConfigError, MissingExtraError, install_hint, suggest
 from heedful.settings.options import BleuTokenizer
 from heedful.text.scripts import Script, shares_of_scripts
 
+References = Sequence[Sequence[str]]  # a list of N lines for each reference file
 Writing = Literal["zh", "ja", "ko", "unspaced", "spaced"]
 
 
@@ -82,7 +83,7 @@ _PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko
 
 
 def tokenization_of(
-    references: Sequence[Sequence[str]], *, language: str | None = None, tokenize: str = "auto"
+    references: References, *, language: str | None = None, tokenize: str = "auto"
 ) -> Tokenization:
     """Return how a text is divided: by its language, or by the scripts of the references.
 
@@ -105,7 +106,7 @@ def tokenization_of(
     return usual if _has_packages(usual.bleu) else replace(usual, bleu="char")
 
 
-def language_of_files(names: Iterable[str | Path | None], references: Sequence[Sequence[str]]) -> str | None:
+def language_of_files(names: Iterable[str | Path | None], references: References) -> str | None:
     """Return the language that names of files state, if the text has letters of its script; else None.
 
     Only languages that decide how a text is divided are found: zh in train.zh, x.en-zh.zh.gz, zho_Hans.dev.

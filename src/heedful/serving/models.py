@@ -82,7 +82,7 @@ def load_served(
         if pair not in tags:
             raise InputError(f"{path}: does not translate {pair}; heedful inspect shows what it has")
     if isinstance(translator, Translator):
-        threads = translator.generator.backend.parallel_batches
+        threads = translator.generator.parallel_batches
         description = f"{translator.engine_in_use} engine, {translator.precision_in_use}"
     else:
         threads, description = translator.batches, ""

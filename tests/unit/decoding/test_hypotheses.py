@@ -8,7 +8,7 @@ import torch
 from heedful.decoding.backends.torch import TorchTokens
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import ArrayTokens, NextTokens
-from heedful.decoding.task import PartialOutputs, hypothesis_of
+from heedful.decoding.task import NO_CONTINUATION, PartialOutputs, hypothesis_of
 from heedful.errors import InputError
 
 
@@ -39,7 +39,7 @@ def test_outputs_end_with_their_end_token_or_at_their_limits() -> None:
 
 
 def test_an_output_that_cannot_go_on_is_reported() -> None:
-    with pytest.raises(InputError, match="no possible continuation"):
+    with pytest.raises(InputError, match=NO_CONTINUATION):
         PartialOutputs([9], eos_id=2).append(np.array([5]), np.array([-np.inf]))
 
 

@@ -10,7 +10,7 @@ from heedful.decoding.backends.torch import ForcedStep, ModelStep
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import score_outputs
 from heedful.decoding.task import Hypothesis, SearchTask
-from heedful.errors import InputError
+from heedful.errors import NotNumbersError
 from heedful.model.transformer import Transformer
 
 PAD, BOS, EOS = 0, 2, 3
@@ -109,5 +109,5 @@ def test_log_probabilities_that_are_no_numbers_are_reported() -> None:
     model = small_model().eval()
     with torch.no_grad():
         model.output.weight.fill_(math.nan)
-    with pytest.raises(InputError, match="not numbers"):
+    with pytest.raises(NotNumbersError):
         score([[8, EOS], [4, EOS]], model=model)

@@ -1,4 +1,5 @@
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, get_type_hints
 
@@ -42,38 +43,47 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
     assert found | found.pop("strategy") == config.model_dump(exclude={"batch_tokens"})
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("n_best", 0),
-        ("n_best", 2.5),
-        ("n_best", True),
-        ("n_best", "3"),
-        ("max_length_offset", None),
-        ("no_repeat_ngram_size", 1.5),
-        ("length_penalty", "x"),
-        ("repetition_penalty", "2"),
-        ("n_best", 5),
-        ("length_penalty", -0.1),
-        ("length_penalty", float("nan")),
-        ("coverage_penalty", 1e39),
-        ("max_length_offset", -1),
-        ("min_length", -1),
-        ("no_repeat_ngram_size", -1),
-        ("repetition_penalty", 0.0),
-        ("repetition_penalty", float("inf")),
-        ("repetition_penalty", 5e37),
-        ("length_normalization", "none"),
-        ("max_length_ratio", 0.0),
-        ("max_length", 0),
-        ("forced_first_id", -1),
-        ("forced_last_id", -1),
-        ("suppressed_ids", (4, -1)),
-    ],
-)
-def test_a_bad_value_is_an_input_error_that_names_its_key(key: str, value: object) -> None:
-    with pytest.raises(InputError, match=f"^{key}="):
-        SearchOptions(**{key: value})  # type: ignore[arg-type]
+BAD: dict[type, dict[str, list[object]]] = {
+    SearchOptions: {
+        "n_best": [0, 2.5, True, "3", 5],
+        "length_penalty": ["x", -0.1, math.nan],
+        "length_normalization": ["none"],
+        "coverage_penalty": [1e39, -1],
+        "max_length": [0, 2**31 + 1],
+        "max_length_offset": [None, -1, 2**31 + 1],
+        "max_length_ratio": [0.0],
+        "min_length": [-1, 2**31 + 1],
+        "no_repeat_ngram_size": [1.5, -1],
+        "repetition_penalty": ["2", 0.0, math.inf, 5e37],
+        "forced_first_id": [-1, 2**31 + 1],
+        "forced_last_id": [-1],
+        "suppressed_ids": [(4, -1)],
+    },
+    BeamSearch: {"beam_size": [0, 2.5, "x", 1001], "early_stopping": ["never"]},
+    DiverseBeamSearch: {
+        "beam_size": [0],
+        "num_groups": [0, 3],
+        "diversity_penalty": [-0.1, 1e39],
+        "early_stopping": ["never"],
+    },
+    Sampling: {
+        "temperature": ["x", 0.0, math.inf],
+        "top_k": [1.5, 0],
+        "top_p": [0.0, 1.1],
+        "min_p": [-0.1],
+        "epsilon": [1.5, math.nan],
+        "seed": [-1],
+    },
+    MinimumBayesRisk: {"samples": [0, 100_001]},
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_value_is_an_input_error_that_names_its_key(kind: type) -> None:
+    for key, values in BAD[kind].items():
+        for value in values:
+            with pytest.raises(InputError, match=f"^{key}="):
+                kind(**{key: value})
 
 
 @pytest.mark.parametrize(
@@ -92,35 +102,8 @@ def test_the_limit_is_the_ratio_times_the_source_and_the_offset(options: dict[st
 
 def test_the_shortest_output_may_not_be_longer_than_the_longest() -> None:
     assert SearchOptions(min_length=7, max_length=7).max_length == 7
-    with pytest.raises(InputError, match=r"^min_length=8: must be at most max_length=7$"):
+    with pytest.raises(InputError, match=r"^min_length=8.*max_length=7"):
         SearchOptions(min_length=8, max_length=7)
-
-
-@pytest.mark.parametrize(
-    ("kind", "key", "value"),
-    [
-        (BeamSearch, "beam_size", 0),
-        (BeamSearch, "beam_size", 2.5),
-        (BeamSearch, "beam_size", "x"),
-        (Sampling, "temperature", "x"),
-        (Sampling, "top_k", 1.5),
-        (BeamSearch, "beam_size", 1001),
-        (BeamSearch, "early_stopping", "never"),
-        (DiverseBeamSearch, "beam_size", 0),
-        (DiverseBeamSearch, "num_groups", 0),
-        (DiverseBeamSearch, "num_groups", 3),
-        (DiverseBeamSearch, "diversity_penalty", -0.1),
-        (DiverseBeamSearch, "diversity_penalty", 1e39),
-        (DiverseBeamSearch, "early_stopping", "never"),
-        (MinimumBayesRisk, "samples", 0),
-        (MinimumBayesRisk, "samples", 100_001),
-    ],
-)
-def test_a_bad_value_of_a_strategy_is_an_input_error_that_names_its_key(
-    kind: type, key: str, value: object
-) -> None:
-    with pytest.raises(InputError, match=f"^{key}="):
-        kind(**{key: value})
 
 
 @pytest.mark.parametrize(
@@ -136,25 +119,6 @@ def test_a_bad_value_of_a_strategy_is_an_input_error_that_names_its_key(
 def test_what_a_strategy_cannot_meet_is_an_input_error(options: dict[str, object]) -> None:
     with pytest.raises(InputError):
         SearchOptions(**options)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("temperature", 0.0),
-        ("temperature", float("inf")),
-        ("top_k", 0),
-        ("top_p", 0.0),
-        ("top_p", 1.1),
-        ("min_p", -0.1),
-        ("epsilon", 1.5),
-        ("epsilon", float("nan")),
-        ("seed", -1),
-    ],
-)
-def test_a_bad_value_of_sampling_is_an_input_error_that_names_its_key(key: str, value: float) -> None:
-    with pytest.raises(InputError, match=f"^{key}="):
-        Sampling(**{key: value})  # type: ignore[arg-type]
 
 
 def test_samples_need_no_beam_to_be_many() -> None:

@@ -33,7 +33,7 @@ def test_the_rules_of_a_search_may_be_requested_and_must_exist() -> None:
     options = search_options({"length_normalization": "power", "early_stopping": "estimate"}, BUNDLE)
     assert (options.length_normalization, options.strategy.early_stopping) == ("power", "estimate")
     assert options.length_penalty == 0.4
-    with pytest.raises(InputError, match="must be one of 'optimal', 'estimate', 'first'"):
+    with pytest.raises(InputError, match=r"^early_stopping="):
         search_options({"early_stopping": "soon"}, BUNDLE)
 
 

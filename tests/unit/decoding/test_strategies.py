@@ -54,29 +54,28 @@ def test_settings_follow_the_name(text: str, strategy: Strategy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("baem", "strategy 'baem': unknown; did you mean 'beam'?"),
-        ("", "strategy '': unknown; there are: greedy, beam, "),
-        ("beam:size", "strategy 'beam': 'size' is not KEY=VALUE"),
-        ("beam:beam_sise=2", "strategy 'beam': unknown setting 'beam_sise'; did you mean 'beam_size'?"),
-        ("greedy:beam_size=2", "strategy 'greedy': unknown setting 'beam_size'; it has no settings"),
-        ("beam:beam_size=2,beam_size=3", "strategy 'beam': 'beam_size' is set twice"),
-        ("beam:beam_size=two", "beam_size='two': must be a whole number"),
-        ("beam:beam_size=0", "beam_size=0: must be at least 1"),
-        ("beam:early_stopping=soon", "early_stopping='soon': must be one of 'optimal', "),
-        ("sampling:top_p=high", "top_p='high': must be a number"),
-        ("mine:Contrastive", "alpha: missing; this strategy has no default for it"),
-        ("mine:Contrastive:alpha=1,fast=yes", "fast='yes': must be true or false"),
-        ("mine:Contrastiv", "strategy=mine:Contrastiv: the plugin has no 'Contrastiv'; did you mean 'Cont"),
-        ("absent:Strategy", "strategy=absent:Strategy: no plugin 'absent' is loaded"),
-        ("mine:dataclass", "strategy mine:dataclass: is not a strategy "),
+        ("baem", "'beam'"),
+        ("", "greedy, beam"),
+        ("beam:size", "'size'"),
+        ("beam:beam_sise=2", "'beam_size'"),
+        ("greedy:beam_size=2", "'beam_size'"),
+        ("beam:beam_size=2,beam_size=3", "'beam_size'"),
+        ("beam:beam_size=two", "^beam_size='two'"),
+        ("beam:beam_size=0", "^beam_size=0"),
+        ("beam:early_stopping=soon", "^early_stopping='soon'"),
+        ("sampling:top_p=high", "^top_p='high'"),
+        ("mine:Contrastive", "^alpha"),
+        ("mine:Contrastive:alpha=1,fast=yes", "^fast='yes'"),
+        ("mine:Contrastiv", "'Contrastive'"),
+        ("absent:Strategy", "'absent'"),
+        ("mine:dataclass", "mine:dataclass"),
     ],
 )
-def test_a_mistake_gets_one_line(text: str, message: str) -> None:
-    with pytest.raises((InputError, ConfigError)) as caught:
+def test_a_mistake_gets_one_line_that_names_it(text: str, named: str) -> None:
+    with pytest.raises((InputError, ConfigError), match=named) as caught:
         parse_strategy(text)
-    assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
 

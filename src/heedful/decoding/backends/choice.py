@@ -13,11 +13,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heedful.decoding.backends.native import NativeBackend, change_of
 from heedful.decoding.backends.protocol import Backend
-from heedful.decoding.steps import on_host
+from heedful.decoding.steps import Ints, Singles, on_host
 from heedful.errors import InputError, MissingExtraError, install_hint
 from heedful.runtime.native import BF16_VARIABLE, call_libc, cpu_has_bf16, native, on_or_off
 from heedful.settings.options import EngineChoice, Precision, PrecisionChoice
@@ -134,18 +133,15 @@ def loss_of(fast: Backend, exact: Backend, models: "Sequence[Transformer | Store
     ids[ids == pad_id] = (pad_id + 1) % size
     sources = ids.tolist()
     exact_log_probs = _log_probs(exact, sources, [None] * min([_POSITIONS, *limits]))
-    written = [each.argmax(axis=-1) for each in exact_log_probs]
-    fast_log_probs = _log_probs(fast, sources, written)
-    each = [(np.exp(p) * (p - q)).sum(axis=-1) for p, q in zip(exact_log_probs, fast_log_probs, strict=True)]
-    mean = float(np.stack(each).mean())
+    written = [of_step.argmax(axis=-1) for of_step in exact_log_probs]
+    p, q = np.stack(exact_log_probs), np.stack(_log_probs(fast, sources, written))
+    mean = float((np.exp(p) * (p - q)).sum(axis=-1).mean())
     return math.inf if math.isnan(mean) else mean
 
 
-def _log_probs(
-    backend: Backend, sources: list[list[int]], written: "Sequence[NDArray[np.int64] | None]"
-) -> list[NDArray[np.float32]]:
+def _log_probs(backend: Backend, sources: list[list[int]], written: "Sequence[Ints | None]") -> list[Singles]:
     """Return each step's log-probabilities after the written tokens; None: after its own best token."""
-    steps: list[NDArray[np.float32]] = []
+    steps: list[Singles] = []
     last = np.ones(len(sources), dtype=np.int64)
     with backend.step(sources) as step:
         for ids in written:

@@ -20,16 +20,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.decoding.steps import Ints, Singles
 from heedful.errors import InputError
 from heedful.runtime.native import Functions, Layer, Linear, Model, Norm, native
 from heedful.settings.model import SINUSOID_OFFSETS, ModelConfig
 from heedful.settings.options import Precision
 from heedful.storage.weights_file import embedding_names, weight_shapes
 
-Table = NDArray[np.float32]
 
-
-def sinusoids(length: int, d_model: int, *, interleaved: bool = True) -> Table:
+def sinusoids(length: int, d_model: int, *, interleaved: bool = True) -> Singles:
     """Return the paper's sinusoids (length, d_model): see `model.positions.sinusoids` (3.5).
 
     Not interleaved, all sines come first: see `model.variants.concatenated_sinusoids`.
@@ -40,7 +39,7 @@ def sinusoids(length: int, d_model: int, *, interleaved: bool = True) -> Table:
     return pairs.reshape(length, -1).astype(np.float32)
 
 
-def offset_sinusoids(length: int, d_model: int, *, offset: int) -> Table:
+def offset_sinusoids(length: int, d_model: int, *, offset: int) -> Singles:
     """Return the sinusoids of Marian, OpenNMT-tf or fairseq: see `model.variants.OffsetSinusoids`.
 
     Angles are rounded to float32 where torch rounds them. The exponentials of torch, in float32, may differ
@@ -54,19 +53,19 @@ def offset_sinusoids(length: int, d_model: int, *, offset: int) -> Table:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
-SINUSOIDS: dict[str, Callable[[int, int], Table]] = {
+SINUSOIDS: dict[str, Callable[[int, int], Singles]] = {
     "sinusoidal": sinusoids,
     "concatenated": partial(sinusoids, interleaved=False),
     **{name: partial(offset_sinusoids, offset=offset) for name, offset in SINUSOID_OFFSETS.items()},
 }
 
 
-def _zeros(length: int, d_model: int) -> Table:
+def _zeros(length: int, d_model: int) -> Singles:
     """Return the position vectors of models with relative positions."""
     return np.zeros((length, d_model), np.float32)
 
 
-def biases_by_distance(weight: Table, *, reach: int, bidirectional: bool) -> Table:
+def biases_by_distance(weight: Singles, *, reach: int, bidirectional: bool) -> Singles:
     """Return T5's relative biases (H, 2 reach + 1), by key minus query: see `model.variants.BucketedBiases`.
 
     Args:
@@ -118,7 +117,7 @@ class Engine:
     def __init__(
         self,
         config: ModelConfig,
-        weight: Callable[[str], NDArray[np.float32]],
+        weight: Callable[[str], Singles],
         precision: Precision,
         *,
         functions: Functions | None = None,
@@ -141,7 +140,7 @@ class Engine:
         self.attention_width = config.num_heads * config.head_key_size
         self.is_recurrent = config.decoder_unit == "ssru"
         self._referenced: list[object] = []  # what the structures point to
-        self._tables: dict[str, NDArray[np.float32]] = {}  # position vectors for each stack
+        self._tables: dict[str, Singles] = {}  # position vectors for each stack
         if config.positions == "learned":
             self._tables = {
                 each: weight(f"{each}.embedding.positions.weight") for each in ("encoder", "decoder")
@@ -200,7 +199,7 @@ class Engine:
         }
         return next((reason for reason, holds in needed.items() if not holds), None)
 
-    def positions(self, stack: str, length: int) -> NDArray[np.float32]:
+    def positions(self, stack: str, length: int) -> Singles:
         """Return the position vectors of a stack, (L, D): at least `length`, or all learned ones.
 
         Threads may share the engine.
@@ -213,7 +212,7 @@ class Engine:
             self._tables[stack] = table
         return table
 
-    def pick(self, ids: NDArray[np.int64]) -> tuple[ctypes.Structure, list[NDArray[np.generic]]]:
+    def pick(self, ids: Ints) -> tuple[ctypes.Structure, list[NDArray[np.generic]]]:
         """Return the output layer to some ids alone, and the arrays that it points to."""
         num_out, size = len(ids) + -len(ids) % self._functions.panel, _SIZES[self._precision]
         packed: list[NDArray[np.generic]] = [np.zeros(num_out * self.width * size // 4, np.uint32)]
@@ -299,7 +298,7 @@ def engine_precisions() -> Sequence[Precision]:
     return [] if functions is None else [name for name, i in _PRECISIONS.items() if functions.groups[i]]
 
 
-def _bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
+def _bfloat16(array: Singles) -> NDArray[np.uint16]:
     """Return the bits of the nearest bfloat16 numbers, ties to even."""
     bits = array.view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)

@@ -14,7 +14,17 @@ from typing_extensions import override
 from heedful.decoding.backends.engine import FIRST_POSITIONS, Engine, address_of
 from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_layer
 from heedful.decoding.scoring import CoverageTracker
-from heedful.decoding.steps import ArrayTokens, EnsembleStep, NextTokens, StepFunction, check_numbers
+from heedful.decoding.steps import (
+    ArrayTokens,
+    EnsembleStep,
+    Floats,
+    Ids,
+    Ints,
+    NextTokens,
+    Singles,
+    StepFunction,
+    check_numbers,
+)
 from heedful.runtime.native import Attention, Past, Shortlist
 from heedful.runtime.threads import num_threads
 from heedful.settings.options import Precision
@@ -35,7 +45,7 @@ class EngineShortlist:
     log-probabilities have the same bits in any group.
     """
 
-    def __init__(self, engine: Engine, allowed: Sequence[NDArray[np.int64]]) -> None:
+    def __init__(self, engine: Engine, allowed: Sequence[Ints]) -> None:
         """Pack the weights.
 
         Args:
@@ -67,8 +77,8 @@ class EngineTokens(NextTokens):
     def __init__(
         self,
         engine: Engine,
-        states: NDArray[np.float32],
-        sentences: NDArray[np.int64],
+        states: Singles,
+        sentences: Ints,
         *,
         shortlist: EngineShortlist | None = None,
         threads: int = 1,
@@ -82,9 +92,7 @@ class EngineTokens(NextTokens):
         self._candidates = (None, None) if shortlist is None else (shortlist.address, sentences.ctypes.data)
 
     @override
-    def top(
-        self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def top(self, count: int, suppressed: Sequence[int], *, renormalize: bool = False) -> tuple[Floats, Ints]:
         count = min(count, self.vocab_size)
         values = np.empty((len(self._states), count), np.float32)
         ids = np.empty((len(self._states), count), np.int64)
@@ -99,7 +107,7 @@ class EngineTokens(NextTokens):
         return values.astype(np.float64), ids
 
     @override
-    def log_probs(self) -> NDArray[np.float32]:
+    def log_probs(self) -> Singles:
         result = np.empty((len(self._states), self.vocab_size), np.float32)
         if len(result):
             rows = address_of(self._states), len(result)
@@ -111,7 +119,7 @@ class EngineTokens(NextTokens):
         return ArrayTokens(log_probs)
 
     @override
-    def __getitem__(self, rows: NDArray[np.int64]) -> "EngineTokens":
+    def __getitem__(self, rows: Ints) -> "EngineTokens":
         sentences, shortlist = self._referenced
         return EngineTokens(
             self._engine, self._states[rows], sentences[rows], shortlist=shortlist, threads=self._threads
@@ -128,7 +136,7 @@ class EngineStep(StepFunction):
     def __init__(
         self,
         engine: Engine,
-        sources: Sequence[Sequence[int]],
+        sources: Ids,
         *,
         threads: int = 1,
         shortlist: EngineShortlist | None = None,
@@ -171,18 +179,18 @@ class EngineStep(StepFunction):
         self._sentences = self._rows = np.arange(len(sources))
         self._lengths = np.zeros(len(sources), np.int64)  # the number of input ids of each output so far
         self._end = 0  # at least the length of the longest output
-        self._keys_and_values: list[NDArray[np.float32]] = []  # of each step; the table points to them
+        self._keys_and_values: list[Singles] = []  # of each step; the table points to them
         self._table = np.zeros((len(sources), FIRST_POSITIONS), np.intp)  # addresses by position
         self._past = self._pointers()
 
     @override
-    def __call__(self, last_ids: NDArray[np.int64]) -> EngineTokens:
+    def __call__(self, last_ids: Ints) -> EngineTokens:
         self._end += 1
         tokens = self._decode(last_ids, self._rows, self._lengths)
         self._lengths += 1
         return tokens
 
-    def decode_all(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> EngineTokens:
+    def decode_all(self, ids: Ints, counts: Ints) -> EngineTokens:
         """Decode several input ids of each row at once, with the same bits as one by one.
 
         Args:
@@ -199,15 +207,13 @@ class EngineStep(StepFunction):
         return self._decode(ids, self._rows.repeat(counts), at_positions)
 
     @override
-    def reorder(self, rows: NDArray[np.int64]) -> None:
+    def reorder(self, rows: Ints) -> None:
         self._table, self._sentences = self._table.take(rows, axis=0), self._sentences.take(rows)
         self._lengths, self._rows = self._lengths.take(rows), np.arange(len(rows))
         if len(rows):
             self._past = self._pointers()
 
-    def _decode(
-        self, ids: NDArray[np.int64], outputs: NDArray[np.int64], at_positions: NDArray[np.int64]
-    ) -> EngineTokens:
+    def _decode(self, ids: Ints, outputs: Ints, at_positions: Ints) -> EngineTokens:
         num_outputs, stride = self._table.shape
         if self._end > stride:
             before, self._table = self._table, np.zeros((num_outputs, max(self._end, 2 * stride)), np.intp)
@@ -257,8 +263,8 @@ class ForcedEngineStep(StepFunction):
     def __init__(
         self,
         engine: Engine,
-        sources: Sequence[Sequence[int]],
-        outputs: Sequence[Sequence[int]],
+        sources: Ids,
+        outputs: Ids,
         *,
         start_id: int,
         threads: int = 1,
@@ -279,20 +285,20 @@ class ForcedEngineStep(StepFunction):
         self._rows = self._latest = np.cumsum(counts) - counts  # of the next token of each output
 
     @property
-    def attention(self) -> NDArray[np.float32]:
+    def attention(self) -> Singles:
         """The cross-attention (rows, S) of the latest call."""
-        latest: NDArray[np.float32] = self.attention_of_all[self._latest]
+        latest: Singles = self.attention_of_all[self._latest]
         return latest
 
     @override
-    def __call__(self, last_ids: NDArray[np.int64]) -> EngineTokens:
+    def __call__(self, last_ids: Ints) -> EngineTokens:
         """Return what may follow the next token of the reference; `last_ids` are ignored."""
         tokens, self._latest = self._tokens[self._rows], self._rows
         self._rows = self._rows + 1
         return tokens
 
     @override
-    def reorder(self, rows: NDArray[np.int64]) -> None:
+    def reorder(self, rows: Ints) -> None:
         self._rows = self._rows[rows]
 
 
@@ -301,6 +307,7 @@ class NativeBackend(Backend):
 
     name = "native"
     records_attention = True
+    parallel_batches = None
 
     def __init__(self, models: "Sequence[Transformer | StoredModel]", precision: Precision) -> None:
         """Pack copies of the models' weights.
@@ -330,15 +337,10 @@ class NativeBackend(Backend):
                 return reason
         return None
 
-    @property
-    def parallel_batches(self) -> int:
-        """The number of threads: each batch has its own."""
-        return num_threads()
-
     @contextmanager
     def step(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Ids,
         *,
         threads: int = 1,
         allowed: Allowed = None,
@@ -350,8 +352,8 @@ class NativeBackend(Backend):
     @contextmanager
     def forced_step(
         self,
-        sources: Sequence[Sequence[int]],
-        outputs: Sequence[Sequence[int]],
+        sources: Ids,
+        outputs: Ids,
         *,
         start_id: int,
         threads: int = 1,
@@ -364,12 +366,12 @@ class NativeBackend(Backend):
 
     def attention(
         self,
-        sources: Sequence[Sequence[int]],
-        outputs: Sequence[Sequence[int]],
+        sources: Ids,
+        outputs: Ids,
         *,
         start_id: int,
         layer: int | None = None,
-    ) -> list[NDArray[np.float64]]:
+    ) -> list[Floats]:
         """Return the cross-attention of outputs, all positions of a batch computed at once."""
         steps = [
             ForcedEngineStep(
@@ -391,7 +393,7 @@ class NativeBackend(Backend):
     def _steps(
         self,
         of_engine: "Callable[..., EngineStep | ForcedEngineStep]",
-        sources: Sequence[Sequence[int]],
+        sources: Ids,
         *,
         threads: int,
         allowed: Allowed,
@@ -425,13 +427,13 @@ def head_weights(engine: Engine, source: Sequence[int], tgt_in: Sequence[int]) -
     )
 
 
-def _mean_attention(steps: "Sequence[EngineStep | ForcedEngineStep]") -> NDArray[np.float32]:
+def _mean_attention(steps: "Sequence[EngineStep | ForcedEngineStep]") -> Singles:
     """Return the attention (rows, S) of the latest call of each step function, as a mean."""
-    mean: NDArray[np.float32] = np.mean([step.attention for step in steps], axis=0)
+    mean: Singles = np.mean([step.attention for step in steps], axis=0)
     return mean
 
 
-def weight_of(model: "Transformer | StoredModel") -> Callable[[str], NDArray[np.float32]]:
+def weight_of(model: "Transformer | StoredModel") -> Callable[[str], Singles]:
     """Return a function that gives each weight of a model by its name."""
     if isinstance(model, StoredModel):
         return model.weight

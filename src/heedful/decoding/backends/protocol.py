@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from heedful.decoding.steps import StepFunction
+from heedful.decoding.steps import Floats, Ids, Ints, Singles, StepFunction
 from heedful.errors import InputError
 from heedful.settings.options import Precision
 
-Allowed = Sequence[NDArray[np.int64]] | None  # for each sentence the ids of its shortlist; None: all
+Allowed = Sequence[Ints] | None  # for each sentence the ids of its shortlist; None: all
 
 
 class HeadWeights(NamedTuple):
@@ -26,9 +23,9 @@ class HeadWeights(NamedTuple):
         cross: the decoder's attention to the source, (H, T, S).
     """
 
-    encoder: list[NDArray[np.float32]]
-    decoder: list[NDArray[np.float32]]
-    cross: list[NDArray[np.float32]]
+    encoder: list[Singles]
+    decoder: list[Singles]
+    cross: list[Singles]
 
 
 class Backend(Protocol):
@@ -41,21 +38,19 @@ class Backend(Protocol):
         precision: the precision of its matrix multiplications.
         device: the kind of device that computes, "cpu" or "cuda".
         records_attention: whether it has attention weights, and coverage for its step functions.
+        parallel_batches: the number of batches to search at the same time, each in its own thread; None: one
+            for each thread that computes.
     """
 
     name: str
     precision: Precision = "float32"
     device: str = "cpu"
     records_attention: bool = False
-
-    @property
-    def parallel_batches(self) -> int:
-        """The number of batches to search at the same time, each in its own thread."""
-        return 1
+    parallel_batches: int | None = 1
 
     def step(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Ids,
         *,
         threads: int = 1,
         allowed: Allowed = None,
@@ -73,8 +68,8 @@ class Backend(Protocol):
 
     def forced_step(
         self,
-        sources: Sequence[Sequence[int]],
-        outputs: Sequence[Sequence[int]],
+        sources: Ids,
+        outputs: Ids,
         *,
         start_id: int,
         threads: int = 1,
@@ -89,12 +84,12 @@ class Backend(Protocol):
 
     def attention(
         self,
-        sources: Sequence[Sequence[int]],
-        outputs: Sequence[Sequence[int]],
+        sources: Ids,
+        outputs: Ids,
         *,
         start_id: int,
         layer: int | None = None,
-    ) -> list[NDArray[np.float64]]:
+    ) -> list[Floats]:
         """Return for each output of a batch the cross-attention (T, S) of the steps that predict its tokens.
 
         It is the mean over the heads of one decoder layer, and over the models of an ensemble. The default is

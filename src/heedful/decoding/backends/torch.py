@@ -10,14 +10,24 @@ from typing import cast
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
 from heedful.decoding.backends.cuda_graphs import GraphDecoder
 from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_layer
 from heedful.decoding.scoring import CoverageTracker
-from heedful.decoding.steps import SPARE, EnsembleStep, NextTokens, StepFunction, best_first, check_numbers
+from heedful.decoding.steps import (
+    SPARE,
+    EnsembleStep,
+    Floats,
+    Ids,
+    Ints,
+    Singles,
+    StepFunction,
+    StoredTokens,
+    best_first,
+    check_numbers,
+)
 from heedful.errors import InputError
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer
@@ -79,18 +89,11 @@ _NUMBERS_AT_ONCE = 1 << 22  # log-probabilities at once, 16 MiB in float32, or o
 _ROWS_MULTIPLE = 64
 
 
-class TorchTokens(NextTokens):
+class TorchTokens(StoredTokens):
     """Next-token log-probabilities in a tensor on any device: see `NextTokens`."""
 
-    def __init__(self, log_probs: Tensor) -> None:
-        """Take log-probabilities (rows, V)."""
-        self._log_probs = log_probs
-        self.vocab_size = log_probs.shape[-1]
-
     @override
-    def top(
-        self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def top(self, count: int, suppressed: Sequence[int], *, renormalize: bool = False) -> tuple[Floats, Ints]:
         """Make one transfer from the device, and more only for rows with many ties.
 
         Logits in bfloat16 often tie.
@@ -116,18 +119,6 @@ class TorchTokens(NextTokens):
             values = np.where(np.isin(ids, suppressed), -np.inf, values)
         return best_first(values, ids, count)
 
-    @override
-    def log_probs(self) -> Tensor:
-        return self._log_probs
-
-    @override
-    def with_log_probs(self, log_probs: Tensor) -> "TorchTokens":
-        return TorchTokens(log_probs)
-
-    @override
-    def __getitem__(self, rows: NDArray[np.int64]) -> "TorchTokens":
-        return TorchTokens(self._log_probs[torch.as_tensor(rows).to(self._log_probs.device)])
-
 
 class RestrictedStep(StepFunction):
     """A step function with a restricted vocabulary for each sentence.
@@ -139,7 +130,7 @@ class RestrictedStep(StepFunction):
     def __init__(
         self,
         step: StepFunction,
-        allowed: Sequence[NDArray[np.int64]],
+        allowed: Sequence[Ints],
         *,
         vocab_size: int,
         device: torch.device,
@@ -152,13 +143,13 @@ class RestrictedStep(StepFunction):
         self._is_out = is_out.to(device)
 
     @override
-    def __call__(self, last_ids: NDArray[np.int64]) -> TorchTokens:
+    def __call__(self, last_ids: Ints) -> TorchTokens:
         left = self._step(last_ids).log_probs().masked_fill(self._is_out, -torch.inf)
         is_some_out = self._is_out.any(dim=-1, keepdim=True)
         return TorchTokens(left - left.logsumexp(dim=-1, keepdim=True).masked_fill(~is_some_out, 0.0))
 
     @override
-    def reorder(self, rows: NDArray[np.int64]) -> None:
+    def reorder(self, rows: Ints) -> None:
         self._step.reorder(rows)
         self._is_out = self._is_out[torch.as_tensor(rows).to(self._is_out.device, non_blocking=True)]
 
@@ -184,12 +175,12 @@ class ModelStep(StepFunction):
             self._decode, self._reorder = partial(model.decode_step, cache=cache), cache.reorder
 
     @override
-    def __call__(self, last_ids: NDArray[np.int64]) -> "TorchTokens":
+    def __call__(self, last_ids: Ints) -> "TorchTokens":
         ids = torch.as_tensor(last_ids).to(self._device, non_blocking=True)
         return TorchTokens(_log_softmax(self._decode(ids)))
 
     @override
-    def reorder(self, rows: NDArray[np.int64]) -> None:
+    def reorder(self, rows: Ints) -> None:
         self._reorder(torch.as_tensor(rows))
 
 
@@ -200,9 +191,7 @@ class ForcedStep(StepFunction):
     tensor (B, T, V).
     """
 
-    def __init__(
-        self, model: Transformer, src: Tensor, outputs: Sequence[Sequence[int]], *, start_id: int
-    ) -> None:
+    def __init__(self, model: Transformer, src: Tensor, outputs: Ids, *, start_id: int) -> None:
         """Encode `src` (B, S), padded with the model's source pad id, and decode the outputs."""
         longest = max(map(len, outputs))
         tgt_in = torch.full((len(outputs), longest), start_id)  # the padding is never read
@@ -215,7 +204,7 @@ class ForcedStep(StepFunction):
         self._ready_rows = self._rows
 
     @override
-    def __call__(self, last_ids: NDArray[np.int64]) -> "TorchTokens":
+    def __call__(self, last_ids: Ints) -> "TorchTokens":
         """Return what may follow the next token of the reference; `last_ids` are ignored."""
         if not self._ready:
             num_rows = len(self._rows)
@@ -230,7 +219,7 @@ class ForcedStep(StepFunction):
         return TorchTokens(self._ready.pop(0)[self._ready_rows])
 
     @override
-    def reorder(self, rows: NDArray[np.int64]) -> None:
+    def reorder(self, rows: Ints) -> None:
         chosen = torch.as_tensor(rows).to(self._rows.device, non_blocking=True)
         self._rows, self._ready_rows = self._rows[chosen], self._ready_rows[chosen]
 
@@ -266,7 +255,7 @@ class TorchBackend(Backend):
     @contextmanager
     def step(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Ids,
         *,
         threads: int = 1,
         allowed: Allowed = None,
@@ -287,8 +276,8 @@ class TorchBackend(Backend):
     @contextmanager
     def forced_step(
         self,
-        sources: Sequence[Sequence[int]],
-        outputs: Sequence[Sequence[int]],
+        sources: Ids,
+        outputs: Ids,
         *,
         start_id: int,
         threads: int = 1,
@@ -315,12 +304,12 @@ class TorchBackend(Backend):
 
     def attention(
         self,
-        sources: Sequence[Sequence[int]],
-        outputs: Sequence[Sequence[int]],
+        sources: Ids,
+        outputs: Ids,
         *,
         start_id: int,
         layer: int | None = None,
-    ) -> list[NDArray[np.float64]]:
+    ) -> list[Floats]:
         """Return the cross-attention of outputs, recorded from one pass of each model."""
         with self._inference(), record_cross_attention(self._models, layer=layer) as attention:
             for model in self._models:
@@ -335,7 +324,7 @@ class TorchBackend(Backend):
         """Return the weights of each head, recorded from one pass of the first model."""
         with self._inference(), record_attention(self._models[0]) as recorder:
             self._models[0](*(torch.tensor([ids], device=self._device) for ids in (source, tgt_in)))
-        of_kind: dict[tuple[str, str], list[tuple[int, NDArray[np.float32]]]] = defaultdict(list)
+        of_kind: dict[tuple[str, str], list[tuple[int, Singles]]] = defaultdict(list)
         is_merged = self._models[0].config.decoder_unit == "merged"
         for each in recorder.maps:
             if match := _ATTENTION_NAME.fullmatch(each.name):
@@ -371,7 +360,7 @@ class TorchBackend(Backend):
             for model, was_training in zip(self._models, were_training, strict=True):
                 model.train(was_training)
 
-    def _pad(self, sources: Sequence[Sequence[int]], model: Transformer) -> Tensor:
+    def _pad(self, sources: Ids, model: Transformer) -> Tensor:
         return torch.from_numpy(pad(sources, model.config.src_pad_id)).to(self._device)
 
     def _autocast(self) -> AbstractContextManager[object]:

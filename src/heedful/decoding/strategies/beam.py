@@ -1,22 +1,24 @@
 """Beam search: a beam of constant width, finished hypotheses apart from it; and diverse groups of beams."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.scoring import coverage_penalties
-from heedful.decoding.steps import Start, StepFunction
+from heedful.decoding.steps import Bools, Floats, Ints, Start, StepFunction
 from heedful.decoding.strategies.options import DiverseBeamOptions
 from heedful.decoding.strategies.protocol import Greedy, Strategy
 from heedful.decoding.task import NO_CONTINUATION, Hypothesis, SearchTask, hypothesis_of
-from heedful.decoding.terms import MET, Term, TermAutomata, in_turn
+from heedful.decoding.terms import MET, TermAutomata, in_turn
 from heedful.errors import InputError, OptionError
 from heedful.settings.options import BeamOptions, SharedOptions
+
+Finished = list[list[tuple[float, Hypothesis]]]  # of each sentence, with their search scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +72,7 @@ class BeamSearch(BeamOptions, Strategy):
                 step(last_ids), self.beam_size + 1, written=beam.written,
                 sentences=beam.sentences_of_rows(), nodes=beam.nodes,
             )  # fmt: skip
-            coverage = None
+            coverage: Floats = np.zeros(len(last_ids))
             if task.options.coverage_penalty:
                 coverage = coverage_penalties(step, task.options, len(last_ids))
             rows, next_ids = beam.advance(candidates, coverage)
@@ -80,7 +82,7 @@ class BeamSearch(BeamOptions, Strategy):
         return best_of(beam.finished, task.options.n_best)
 
 
-def best_of(finished: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int) -> list[list[Hypothesis]]:
+def best_of(finished: Finished, n_best: int) -> list[list[Hypothesis]]:
     """Return the n-best list of each sentence from its ended hypotheses, best first.
 
     Raises:
@@ -88,7 +90,7 @@ def best_of(finished: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int)
     """
     if not all(finished):
         raise InputError(NO_CONTINUATION)
-    return [[hypothesis for _, hypothesis in each[:n_best]] for each in finished]
+    return [[hypothesis for _, hypothesis in of_sentence[:n_best]] for of_sentence in finished]
 
 
 def by_search_score(finished: tuple[float, Hypothesis]) -> tuple[float, tuple[int, ...]]:
@@ -101,10 +103,10 @@ def by_search_score(finished: tuple[float, Hypothesis]) -> tuple[float, tuple[in
 class _Extensions:
     """The best one-token extensions of each sentence's hypotheses, best first; each array is (B, E)."""
 
-    totals: NDArray[np.float64]  # the search score of the whole hypothesis
-    ids: NDArray[np.int64]  # the last token
-    indices: NDArray[np.int64]  # the flat index of the last token in the candidates
-    expected: NDArray[np.float64]  # the totals plus the estimates for missing terms
+    totals: Floats  # the search score of the whole hypothesis
+    ids: Ints  # the last token
+    indices: Ints  # the flat index of the last token in the candidates
+    expected: Floats  # the totals plus the estimates for missing terms
 
 
 class Beam:
@@ -119,11 +121,11 @@ class Beam:
 
     def __init__(self, task: SearchTask, strategy: BeamSearch, terms: TermAutomata | None) -> None:
         options, num_sentences = task.options, len(task.max_lengths)
-        self.nodes: NDArray[np.int64] | None = None  # (B * W, M), of the terms of each row
+        self.nodes: Ints | None = None  # (B * W, M), of the terms of each row
         self._widths = np.full(num_sentences, strategy.beam_size)  # the number of slots of each sentence
         if terms is not None:
             self._widths = terms.widths(strategy.beam_size)
-        self._has_terms = np.asarray([*map(bool, task.terms or [()] * num_sentences)], dtype=bool)
+        self._has_terms = task.has_terms
         self.written = np.zeros((num_sentences, 0), dtype=np.int64)  # (B * W, T), of each row
         self._log_probs = np.zeros((num_sentences, 0))  # of those tokens
         self._eos_id = task.eos_id
@@ -135,24 +137,22 @@ class Beam:
         self._limit_penalties[self._has_terms] = 1
         self._num_kept = options.n_best if strategy.early_stopping == "optimal" else strategy.beam_size
         self._thresholds = np.full(num_sentences, -np.inf)  # -inf: fewer than num_kept have ended
-        self.finished: list[list[tuple[float, Hypothesis]]] = [[] for _ in task.max_lengths]
+        self.finished: Finished = [[] for _ in task.max_lengths]
 
-    def sentences_of_rows(self) -> NDArray[np.int64]:
+    def sentences_of_rows(self) -> Ints:
         """Return the sentence of each row, (B * W,)."""
         return np.repeat(self.sentences, self._totals_BW.shape[1])
 
-    def is_live(self) -> NDArray[np.bool_]:
+    def is_live(self) -> Bools:
         """Return which rows (B * W,) have a hypothesis; the others are empty slots."""
         return self._totals_BW.ravel() > -np.inf
 
-    def advance(
-        self, candidates: Candidates, coverage: NDArray[np.float64] | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def advance(self, candidates: Candidates, coverage: Floats) -> tuple[Ints, Ints]:
         """Extend each hypothesis by one token.
 
         Args:
             candidates: the best next tokens of each row, (B * W, C).
-            coverage: the coverage penalty of each row if it ends now, (B * W,); None: there is none.
+            coverage: the coverage penalty of each row if it ends now, (B * W,).
 
         Returns:
             For each row of the next step, its row in this one and its input id.
@@ -177,9 +177,8 @@ class Beam:
         is_live_BW, indices = is_live_BE.take(flat_BW), best.indices.take(flat_BW).ravel()
         self._totals_BW = np.where(is_live_BW, best.totals.take(flat_BW), -np.inf)
         rows, next_ids = indices // count, np.where(is_live_BW, best.ids.take(flat_BW), self._eos_id).ravel()
-        latest = log_probs.take(indices)
-        self.written = np.concatenate((self.written.take(rows, axis=0), next_ids[:, None]), axis=1)
-        self._log_probs = np.concatenate((self._log_probs.take(rows, axis=0), latest[:, None]), axis=1)
+        self.written = np.column_stack((self.written.take(rows, axis=0), next_ids))
+        self._log_probs = np.column_stack((self._log_probs.take(rows, axis=0), log_probs.take(indices)))
         if candidates.nodes is not None:
             nodes = candidates.nodes.reshape(-1, candidates.nodes.shape[2]).take(indices, axis=0)
             self.nodes = np.where(is_live_BW.reshape(-1, 1), nodes, MET)
@@ -208,16 +207,15 @@ class Beam:
     def _add_finished(
         self,
         best: _Extensions,
-        ends_BE: NDArray[np.bool_],
+        ends_BE: Bools,
         candidates: Candidates,
-        coverage: NDArray[np.float64] | None,
+        coverage: Floats,
     ) -> None:
         """Keep the ended ones of the first beam_size extensions above the threshold; raise the threshold."""
         count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
         length = self.written.shape[1] + 1
         penalty, scores_BE = self._options.penalty(length), best.totals / self._penalties(length)[:, None]
-        if coverage is not None:
-            scores_BE += coverage.take(best.indices // count)
+        scores_BE += coverage.take(best.indices // count)
         is_added_BE = ends_BE & (scores_BE > self._thresholds[self.sentences][:, None])
         if not is_added_BE.any():
             return
@@ -230,7 +228,7 @@ class Beam:
                 [*self._log_probs[row].tolist(), float(log_probs[index])],
                 eos_id=self._eos_id,
                 penalty=penalty,
-                coverage=0.0 if coverage is None else float(coverage[row]),
+                coverage=float(coverage[row]),
             )
             finished = [*self.finished[sentence], (float(scores_BE[b, e]), hypothesis)]
             finished.sort(key=by_search_score)
@@ -238,13 +236,11 @@ class Beam:
             if len(finished) == self._num_kept:
                 self._thresholds[sentence] = finished[-1][0]
 
-    def _penalties(self, length: int) -> NDArray[np.float64]:
+    def _penalties(self, length: int) -> Floats:
         """Return the divisor of the totals of each live sentence; with terms, totals are compared."""
         return np.where(self._has_terms[self.sentences], 1.0, self._options.penalty(length))
 
-    def _is_going_on(
-        self, best_B: NDArray[np.float64], best_missing_B: NDArray[np.float64], length: int
-    ) -> NDArray[np.bool_]:
+    def _is_going_on(self, best_B: Floats, best_missing_B: Floats, length: int) -> Bools:
         """Return which live sentences need another step.
 
         Args:
@@ -252,14 +248,14 @@ class Beam:
             best_missing_B: the best total of the others, plus its estimate, scored at its present length.
             length: the length of all live hypotheses.
         """
-        thresholds_B = self._thresholds[self.sentences]
-        present_B = np.maximum(best_B, best_missing_B) / self._penalties(length)
-        is_estimate = self._strategy.early_stopping == "estimate"
-        limit_B = best_B / self._limit_penalties[self.sentences]
-        bound_B = present_B if is_estimate else np.maximum(present_B, limit_B)
-        is_first_B = (self._strategy.early_stopping == "first") | (self._widths[self.sentences] == 1)
+        early_stopping, thresholds_B = self._strategy.early_stopping, self._thresholds[self.sentences]
+        present_B = np.maximum(best_B, best_missing_B)
+        bound_B = present_B / self._penalties(length)
+        if early_stopping != "estimate":
+            bound_B = np.maximum(bound_B, best_B / self._limit_penalties[self.sentences])
+        is_first_B = (early_stopping == "first") | (self._widths[self.sentences] == 1)
         is_over_B = np.where(is_first_B, thresholds_B > -np.inf, bound_B <= thresholds_B)
-        return np.asarray((np.maximum(best_B, best_missing_B) > -np.inf) & ~is_over_B)
+        return np.asarray((present_B > -np.inf) & ~is_over_B)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,16 +279,14 @@ class DiverseBeamSearch(DiverseBeamOptions, BeamSearch):
             return super().search_beam(step, task)
         constraints, options, size = Constraints(task), task.options, self.beam_size // self.num_groups
         share = BeamSearch(beam_size=size, early_stopping=self.early_stopping)
-        of_group = replace(options, n_best=min(size, options.n_best))
-        groups = [
-            Beam(replace(task, options=of_group), share, constraints.terms) for _ in range(self.num_groups)
-        ]
+        of_group = task.with_n_best(min(size, options.n_best))
+        groups = [Beam(of_group, share, constraints.terms) for _ in range(self.num_groups)]
         starts = [0] * self.num_groups  # the first row of each group; they share the rows of the first step
         last_ids = task.start_ids()
         while len(last_ids):
             options.check_cancelled()
             tokens = step(last_ids)
-            coverage_of_all = coverage_penalties(step, options, len(last_ids))
+            coverage = coverage_penalties(step, options, len(last_ids))
             costs = np.zeros((len(task.max_lengths), tokens.vocab_size))  # of each next token
             moves = []  # for each group: the rows of the next step in this one, and their input ids
             for group, first in zip(groups, starts, strict=True):
@@ -301,30 +295,27 @@ class DiverseBeamSearch(DiverseBeamOptions, BeamSearch):
                     tokens[np.arange(first, first + len(sentences))], size + 1, written=group.written,
                     sentences=sentences, penalties=costs[sentences], nodes=group.nodes,
                 )  # fmt: skip
-                coverage = coverage_of_all[first : first + len(sentences)]
-                rows, ids = group.advance(candidates, coverage if options.coverage_penalty else None)
+                rows, ids = group.advance(candidates, coverage[first : first + len(sentences)])
                 moves.append((first + rows, ids))
                 live = group.is_live()
                 np.add.at(costs, (group.sentences_of_rows()[live], ids[live]), self.diversity_penalty)
-            rows, ids = (np.concatenate(of_groups) for of_groups in zip(*moves, strict=True))
-            starts = np.cumsum([0, *(len(ids) for _, ids in moves[:-1])]).tolist()
+            rows, ids = map(np.concatenate, zip(*moves, strict=True))
+            starts = [0, *accumulate(len(ids) for _, ids in moves[:-1])]
             if len(rows):
                 step.reorder(rows)
             last_ids = ids
-        finished = [group.finished for group in groups]
-        return best_of(_merged(finished, task.terms or [()] * len(task.max_lengths)), options.n_best)
+        return best_of(_merged([group.finished for group in groups], task.has_terms), options.n_best)
 
 
-def _merged(
-    groups: Sequence[Sequence[Sequence[tuple[float, Hypothesis]]]], terms: Sequence[Sequence[Term]]
-) -> list[list[tuple[float, Hypothesis]]]:
+def _merged(groups: Sequence[Finished], has_terms: Bools) -> Finished:
     """Return each sentence's ended hypotheses of all groups, each output once.
 
     The best by score come first; of a sentence with terms, the best by log-probability.
     """
     merged = []
-    for has_terms, *of_groups in zip(map(bool, terms), *groups, strict=True):
-        best = {(each.ids, each.finished): each for group in of_groups for _, each in group}.values()
-        ranked = ((each.log_prob if has_terms else each.score, each) for each in best)
+    for by_log_prob, *of_groups in zip(has_terms, *groups, strict=True):
+        all_finished = [hypothesis for group in of_groups for _, hypothesis in group]
+        best = {(hypothesis.ids, hypothesis.finished): hypothesis for hypothesis in all_finished}.values()
+        ranked = [(found.log_prob if by_log_prob else found.score, found) for found in best]
         merged.append(sorted(ranked, key=by_search_score))
     return merged

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from array_api_compat import array_namespace
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.steps import (
     Array,
+    Floats,
+    Ints,
     NextTokens,
     Start,
     StepFunction,
@@ -80,9 +81,9 @@ class Sampling(SamplingOptions, Strategy):
         num_samples, drawn = task.options.n_best, [list[Hypothesis]() for _ in task.max_lengths]
         max_samples = max(1, samples_at_once(task.vocab_size or 1) // max(1, len(drawn)))
         for first in range(0, num_samples, max_samples):
-            options = replace(task.options, n_best=min(max_samples, num_samples - first))
+            some = task.with_n_best(min(max_samples, num_samples - first))
             with start() as step:
-                part = self._draw(step, replace(task, options=options), first)
+                part = self._draw(step, some, first)
             for samples, more in zip(drawn, part, strict=True):
                 samples += more
         return drawn
@@ -90,9 +91,7 @@ class Sampling(SamplingOptions, Strategy):
     def _draw(self, step: StepFunction, task: SearchTask, first: int) -> list[list[Hypothesis]]:
         """Draw `n_best` outputs of each sentence; the first one has the number `first`."""
         copies = task.options.n_best
-        outputs = PartialOutputs(
-            [limit for limit in task.max_lengths for _ in range(copies)], eos_id=task.eos_id
-        )
+        outputs = PartialOutputs(np.repeat(task.max_lengths, copies).tolist(), eos_id=task.eos_id)
         constraints = Constraints(task)
         random = _RandomNumbers(self.seed, task, copies, first)
         last_ids = task.start_ids()
@@ -113,7 +112,7 @@ class Sampling(SamplingOptions, Strategy):
                 )
                 for block in _blocks(num_live, tokens.vocab_size)
             ]
-            ids, own_values = (np.concatenate(each) for each in zip(*drawn, strict=True))
+            ids, own_values = map(np.concatenate, zip(*drawn, strict=True))
             rows = outputs.append(ids, own_values)
             if len(rows) and not np.array_equal(input_rows[rows], np.arange(num_inputs)):
                 step.reorder(input_rows[rows])
@@ -156,9 +155,7 @@ def probable(scores: Array, sampling: Sampling) -> Array:
     return scores
 
 
-def random_numbers(
-    seed: int, source: Sequence[int], sample: int, count: int, *, start: int = 0
-) -> NDArray[np.float64]:
+def random_numbers(seed: int, source: Sequence[int], sample: int, count: int, *, start: int = 0) -> Floats:
     """Return the random numbers of one output: one in [0, 1) per token, the same on every machine.
 
     They come from Philox, a counter-based generator (Salmon et al., 2011), keyed by the hash of seed and
@@ -181,7 +178,7 @@ class _RandomNumbers:
         self._numbers = np.zeros((len(task.sources) * copies, _POSITIONS_AT_ONCE))
         self._start = -_POSITIONS_AT_ONCE  # the first position of the numbers
 
-    def of(self, outputs: NDArray[np.int64], position: int) -> NDArray[np.float64]:
+    def of(self, outputs: Ints, position: int) -> Floats:
         """Return the numbers of some outputs at a position; positions never decrease."""
         if position >= self._start + _POSITIONS_AT_ONCE:
             self._start = position - position % _POSITIONS_AT_ONCE
@@ -194,7 +191,7 @@ class _RandomNumbers:
                     _POSITIONS_AT_ONCE,
                     start=self._start,
                 )
-        numbers: NDArray[np.float64] = self._numbers[outputs, position - self._start]
+        numbers: Floats = self._numbers[outputs, position - self._start]
         return numbers
 
 
@@ -204,7 +201,7 @@ def _blocks(num_rows: int, vocab_size: int) -> list[slice]:
     return [slice(start, min(start + max_rows, num_rows)) for start in range(0, num_rows, max_rows)]
 
 
-def _rows_of(tokens: NextTokens, input_rows: NDArray[np.int64]) -> NextTokens:
+def _rows_of(tokens: NextTokens, input_rows: Ints) -> NextTokens:
     """Return some rows of a step, in ascending order, with repetitions."""
     first, end = int(input_rows[0]), int(input_rows[-1]) + 1
     some = tokens[np.arange(first, end)]
@@ -212,9 +209,7 @@ def _rows_of(tokens: NextTokens, input_rows: NDArray[np.int64]) -> NextTokens:
     return some[input_rows - first] if len(input_rows) > end - first else some
 
 
-def _draw(
-    scores: Array, own: Array, uniform: NDArray[np.float64], sampling: Sampling
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _draw(scores: Array, own: Array, uniform: Floats, sampling: Sampling) -> tuple[Ints, Floats]:
     """Draw a token of each row: the first one with a cumulative probability above the random number.
 
     Args:
@@ -265,8 +260,7 @@ class MinimumBayesRisk(MinimumBayesRiskOptions, Strategy):
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
         """Draw the samples of each sentence: see `Strategy`."""
-        options = replace(task.options, n_best=self.samples)
-        return self.sampling.search(start, replace(task, options=options))
+        return self.sampling.search(start, task.with_n_best(self.samples))
 
     @override
     def choose(self, translation: Translation, n_best: int) -> Translation:
@@ -298,12 +292,12 @@ def least_risk(
         The translation with hypotheses best first, and expected utilities as scores; ties are in the order of
         drawing. An empty line is unchanged.
     """
-    counts = Counter(each.text for each in translation.hypotheses)
-    expected = {
-        text: sum(count * utility(text, reference) for reference, count in counts.items()) / counts.total()
-        for text in counts
-    }
-    first_drawn = {each.text: each for each in reversed(translation.hypotheses)}
+    counts = Counter(sample.text for sample in translation.hypotheses)
+    expected = dict[str, float]()
+    for text in counts:
+        utilities = (count * utility(text, reference) for reference, count in counts.items())
+        expected[text] = sum(utilities) / counts.total()
+    first_drawn = {sample.text: sample for sample in reversed(translation.hypotheses)}
     ranked = sorted(counts, key=expected.__getitem__, reverse=True)[:n_best]
     if not ranked:
         return translation
