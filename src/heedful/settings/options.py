@@ -104,32 +104,33 @@ def options_of(group: type) -> Mapping[str, Option]:
 
 
 @cache
+def hints_of(group: type) -> Mapping[str, Any]:
+    """Return the type of each field of a dataclass, by the field's name."""
+    return get_type_hints(group)
+
+
+@cache
 def kinds_of(group: type) -> Mapping[str, Sequence[Any]]:
     """Return the types of each field of a dataclass, or the values of a literal type, by the field's name."""
-    hints = get_type_hints(group)
-    return {
-        name: get_args(hint) if get_origin(hint) in (UnionType, Union, Literal) else (hint,)
-        for name, hint in hints.items()
-    }
+    forms = (UnionType, Union, Literal)
+    hints = hints_of(group).items()
+    return {name: get_args(hint) if get_origin(hint) in forms else (hint,) for name, hint in hints}
 
 
 def check_options(group: object) -> None:
     """Check the fields that have an option; an `OptionError` names the first with a wrong type or value."""
     kind: type = type(group)
     for name, option in options_of(kind).items():
-        value, kinds, expected = getattr(group, name), kinds_of(kind)[name], ""
+        value, hint, kinds = getattr(group, name), hints_of(kind)[name], kinds_of(kind)[name]
         if value is None and type(None) in kinds:
             continue
         if int in kinds or float in kinds:
             expected = _other_number(value, option, is_whole=int in kinds)
-        elif isinstance(kinds[0], str):
-            expected = "" if value in kinds else f"one of {', '.join(map(repr, kinds))}"
-        elif not any(fits(value, each) for each in kinds):
-            expected = " | ".join(map(name_of, kinds))
+        else:
+            expected = "" if fits(value, hint) else name_of(hint)
         if expected:
-            raise OptionError(
-                f"{name}={value if isinstance(value, Real) else repr(value)}: must be {expected}"
-            )
+            shown = value if isinstance(value, Real) else repr(value)
+            raise OptionError(f"{name}={shown}: must be {expected}")
 
 
 def _other_number(number: object, option: Option, *, is_whole: bool) -> str:
