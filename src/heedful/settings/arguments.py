@@ -27,7 +27,7 @@ def checked(function: _Function) -> _Function:
     @wraps(function)
     def call(*positional: Any, **keywords: Any) -> Any:  # noqa: ANN401
         if not hints:
-            hints.update((name, _hint(each, function)) for name, each in of_function.parameters.items())
+            hints.update({name: _hint(each, function) for name, each in of_function.parameters.items()})
         try:
             given = of_function.bind(*positional, **keywords).arguments
         except TypeError:

@@ -137,15 +137,17 @@ def _other_number(number: object, option: Option, *, is_whole: bool) -> str:
     """Return the numbers that the option takes, in words; "" if the value is one of them."""
     if isinstance(number, bool) or not isinstance(number, Real):
         return "a whole number" if is_whole and number is None else "a number"
-    value = cast(float, number)
-    least, most, above = option.minimum, option.maximum or math.inf, option.above
-    if above is not None and not above < value <= most:
-        return f"above {above} and at most {most}"
-    if least is not None and not least <= value < math.inf:
-        return f"at least {least}" if value < least else "a finite number"
-    if value > most:
-        return f"at most {most:,}"
-    return "" if isinstance(number, Integral) or not is_whole else "a whole number"
+    value, most, above = cast(float, number), option.maximum or math.inf, option.above
+    if above is not None:
+        return "" if above < value <= most else f"above {above} and at most {most}"
+    least = -math.inf if option.minimum is None else option.minimum
+    mistakes = (
+        (value < least, f"at least {least}"),
+        (not value < math.inf, "a finite number"),
+        (value > most, f"at most {most:,}"),
+        (is_whole and not isinstance(number, Integral), "a whole number"),
+    )
+    return next((expected for is_broken, expected in mistakes if is_broken), "")
 
 
 def _choices(kind: object) -> str:
