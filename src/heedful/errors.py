@@ -221,13 +221,14 @@ def likely_names(
         return [words[word]]
     plain = {each: _plain(each) for each in names}
     close = difflib.get_close_matches(word, plain.values(), n=1, cutoff=0.8)
-    distances = {each: _distance(word, plain[each]) for each in names}
+    distances = {_distance(word, other) for other in plain.values()}
+    nearest = min(distances, default=_FAR)
     likely = (
-        [each for each in names if plain[each] == word],
-        [each for each in names if distances[each] == min(distances.values()) < _FAR],
-        [each for each in names if plain[each] in close],
+        [each for each in names if plain[each] == word]
+        or [each for each in names if _distance(word, plain[each]) == nearest < _FAR]
+        or [each for each in names if plain[each] in close]
     )
-    return next((each[:3] for each in likely if each), [])
+    return likely[:3]
 
 
 def _plain(name: str) -> str:

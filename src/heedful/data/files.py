@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeVar, cast
 
 from heedful.data.json_pairs import listed_objects, pair_in, pair_of
-from heedful.errors import CorpusError
+from heedful.errors import CorpusError, refuse_if
 from heedful.settings.parsing import shown
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -94,16 +95,22 @@ def _line_blocks(path: Path, *, report: Report | None = None) -> Iterator[_Lines
     """Yield the lines of a file in lists of about a MiB; raises as `read_lines`, at the faulty block."""
     with _opened(path) as (plain, stream):
         size = path.stat().st_size if path.is_file() else 0
-        limit = max(_TRUSTED_SIZE, _MAX_RATIO * size) if stream is not plain and size else 0
+        limit = max(_TRUSTED_SIZE, _MAX_RATIO * size) if stream is not plain and size else math.inf
         offset, number, rest = 0, 1, b""
         while chunk := stream.read(_CHUNK):
             content, newline, rest = (rest + chunk).rpartition(b"\n")
-            if len(rest) > _MAX_LINE or (limit and offset + len(content) > limit):
-                problem = f"decompresses to more than {_MAX_RATIO} times its size; give the plain file"
-                if len(rest) > _MAX_LINE:
-                    long = number + content.count(b"\n") + len(newline)
-                    problem = f"line {long:,}: over {_MAX_LINE / 2**20:,.0f} MiB; give one sentence a line"
-                raise CorpusError(f"{path}: {problem}")
+            long = number + content.count(b"\n") + len(newline)
+            refuse_if(
+                (
+                    len(rest) > _MAX_LINE,
+                    f"{path}: line {long:,}: over {_MAX_LINE / 2**20:,.0f} MiB; give one sentence a line",
+                ),
+                (
+                    offset + len(content) > limit,
+                    f"{path}: decompresses to more than {_MAX_RATIO} times its size; give the plain file",
+                ),
+                error=CorpusError,
+            )
             if newline:
                 lines = _split(content, str(path), number, offset)
                 yield lines, content + newline
@@ -146,11 +153,13 @@ class FilledPairs:
     def __iter__(self) -> Iterator[Chunk]:
         has_src = has_tgt = has_pair = False
         for src, tgt in self._files.chunks(self._report):
-            filled = [i for i in range(len(src)) if src[i].strip() and tgt[i].strip()]
-            has_src = has_src or any(map(str.strip, src))
-            has_tgt = has_tgt or any(map(str.strip, tgt))
+            src_filled = {i for i, text in enumerate(src) if text.strip()}
+            tgt_filled = {i for i, text in enumerate(tgt) if text.strip()}
+            filled = sorted(src_filled & tgt_filled)
+            has_src |= bool(src_filled)
+            has_tgt |= bool(tgt_filled)
+            has_pair |= bool(filled)
             self.num_empty += len(src) - len(filled)
-            has_pair = has_pair or bool(filled)
             if self._is_faulty:
                 good = [i for i in filled if not self._is_faulty(src[i], tgt[i])]
                 self.num_faulty += len(filled) - len(good)
@@ -218,23 +227,24 @@ def decompressed(plain: BufferedReader, name: str) -> Iterator[BinaryIO]:
         yield cast(BinaryIO, text)
 
 
+_PROBLEMS: dict[type[OSError], str] = {
+    FileNotFoundError: "no such file; check the path",
+    IsADirectoryError: "is a directory; give a file",
+}
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BufferedReader, BinaryIO]]:
     """Give a file and its text, which differ if the file is gzipped; CorpusError if it cannot be read."""
     try:
         with path.open("rb") as plain, decompressed(plain, str(path)) as text:
             yield plain, text
-    except (OSError, *DAMAGES) as error:
-        if isinstance(error, DAMAGES):
-            problem = DAMAGED
-        elif isinstance(error, FileNotFoundError):
-            problem = (
-                "no such file; check the path" if str(path) != "-" else "stdin is not read here; give a file"
-            )
-        elif isinstance(error, IsADirectoryError):
-            problem = "is a directory; give a file"
-        else:
-            problem = f"cannot be read ({error.strerror}); check the path"
+    except DAMAGES as error:
+        raise CorpusError(f"{path}: {DAMAGED}") from error
+    except OSError as error:
+        problem = _PROBLEMS.get(type(error), f"cannot be read ({error.strerror}); check the path")
+        if str(path) == "-":
+            problem = "stdin is not read here; give a file"
         raise CorpusError(f"{path}: {problem}") from error
 
 
@@ -320,11 +330,10 @@ class PairFiles:
         """The names of source and target, for messages."""
         if len(self.paths) == 2:
             return str(self.paths[0]), str(self.paths[1])
-        src, tgt, is_tsv = self.src_key, self.tgt_key, self.kind == "tsv"
-        if is_tsv and (src, tgt) == ("src", "tgt"):
-            src, tgt = "1", "2"
-        kind = "column" if is_tsv else "key"
-        return f"{self.name} ({kind} {src})", f"{self.name} ({kind} {tgt})"
+        kind, keys = "key", (self.src_key, self.tgt_key)
+        if self.kind == "tsv":
+            kind, keys = "column", ("1", "2") if keys == ("src", "tgt") else keys
+        return f"{self.name} ({kind} {keys[0]})", f"{self.name} ({kind} {keys[1]})"
 
     @cached_property
     def kind(self) -> Literal["lines", "tsv", "jsonl", "table"]:
@@ -355,13 +364,13 @@ class PairFiles:
 
         None: it must have just two.
         """
-        names, keys = first.split("\t"), (self.src_key, self.tgt_key)
-        are_numbers = all(key.isdecimal() for key in keys)
-        if are_numbers and "0" not in keys and keys[0] != keys[1]:
+        names, keys = first.split("\t"), {self.src_key, self.tgt_key}
+        are_numbers = all(map(str.isdecimal, keys))
+        if are_numbers and "0" not in keys and len(keys) == 2:
             return (int(self.src_key) - 1, int(self.tgt_key) - 1), False
-        if {*keys} <= {*names}:
+        if keys <= {*names}:
             return (names.index(self.src_key), names.index(self.tgt_key)), True
-        if are_numbers or len(names) > 2 or {*keys} & {*names}:
+        if are_numbers or len(names) > 2 or not keys.isdisjoint(names):
             raise CorpusError(
                 f"{self.paths[0]}: no columns {self.src_key!r} and {self.tgt_key!r}; set data.src_key and "
                 f"data.tgt_key (--src-key, --tgt-key) to two numbers from 1, or to names of the first line: "
@@ -393,15 +402,16 @@ class PairFiles:
     def rows(self, report: Report | None = None) -> Iterator[Row]:
         """Read all pairs of text files in order, as `chunks` does; CorpusError also for a table or a pipe."""
         for path in self.paths:
-            problem = None
-            if self.kind == "table":
-                problem = "is a table, not lines of text; write it as .tsv or .jsonl for this"
-            elif path.exists() and not (
-                path.is_file() or path.is_dir()
-            ):  # opening a FIFO waits for its writer
-                problem = "is a pipe or device, and the text is read more than once; write it to a file first"
-            if problem:
-                raise CorpusError(f"{path}: {problem}")
+            is_usual = path.is_file() or path.is_dir()  # opening a FIFO waits for its writer
+            remedy = "is a pipe or device, and the text is read more than once; write it to a file first"
+            refuse_if(
+                (
+                    self.kind == "table",
+                    f"{path}: is a table, not lines of text; write it as .tsv or .jsonl for this",
+                ),
+                (path.exists() and not is_usual, f"{path}: {remedy}"),
+                error=CorpusError,
+            )
         if self.kind != "lines":
             for first, parsed, content in self._parsed(report):
                 raw = BytesIO(content).readlines()
@@ -414,17 +424,23 @@ class PairFiles:
 
     def _aligned(self, *blocks: Iterator[list[_Each]]) -> Iterator[tuple[list[_Each], list[_Each]]]:
         """Read two files of lines side by side."""
-        number, src, tgt = 0, next(blocks[0], []), next(blocks[1], [])
+        src_blocks, tgt_blocks = blocks
+        number, src, tgt = 0, next(src_blocks, []), next(tgt_blocks, [])
         while src and tgt:
             rows = min(len(src), len(tgt))
             yield src[:rows], tgt[:rows]
             number, src, tgt = number + rows, src[rows:], tgt[rows:]
-            src, tgt = src or next(blocks[0], []), tgt or next(blocks[1], [])
-        rests = (
-            number + len(read) + sum(map(len, more)) for read, more in zip((src, tgt), blocks, strict=True)
-        )
-        lines = tuple(map(range, rests))
-        check_parallel(str(self.paths[0]), lines[0], str(self.paths[1]), lines[1])
+            src, tgt = src or next(src_blocks, []), tgt or next(tgt_blocks, [])
+        num_src = number + len(src) + sum(map(len, src_blocks))
+        num_tgt = number + len(tgt) + sum(map(len, tgt_blocks))
+        check_parallel(str(self.paths[0]), range(num_src), str(self.paths[1]), range(num_tgt))
+
+    def _listed(self, text: str) -> tuple[int, list[tuple[int, str, str]], bytes]:
+        """Return what `_parsed` yields of a list in JSON, as if each pair had a line."""
+        listed, keys = listed_objects(self.name, text), (self.src_key, self.tgt_key)
+        pairs = [(i, *pair_of(self.name, i, record, keys)) for i, record in enumerate(listed, start=1)]
+        content = "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in listed)
+        return 1, pairs, content.encode("utf-8", "surrogatepass")
 
     def _parsed(self, report: Report | None) -> Iterator[tuple[int, list[tuple[int, str, str]], bytes]]:
         """Read one file of TSV or JSON in blocks: the number of the first line, numbered pairs, and bytes."""
@@ -432,14 +448,10 @@ class PairFiles:
         blocks, number = _line_blocks(path, report=report), 1
         if plain_name(path).suffix == ".json":
             first = next(blocks)
-            if "".join(first[0]).lstrip().startswith("["):
-                text = "\n".join(chain(first[0], *(lines for lines, _ in blocks)))
-                listed = listed_objects(name, text)
-                pairs = [(i, *pair_of(name, i, each, keys)) for i, each in enumerate(listed, start=1)]
-                content = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in listed)
-                yield 1, pairs, content.encode("utf-8", "surrogatepass")
-                return
             blocks = chain([first], blocks)
+            if "".join(first[0]).lstrip().startswith("["):
+                yield self._listed("\n".join(chain.from_iterable(lines for lines, _ in blocks)))
+                return
         columns: tuple[int, int] | None = None
         for lines, raw in blocks:
             numbered: Iterator[tuple[int, str]] = enumerate(lines, start=number)

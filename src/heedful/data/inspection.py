@@ -103,11 +103,16 @@ def _held_out_files(held_out: HeldOutText) -> dict[str, PairFiles]:
     """Return the validation and test texts that are given, by name."""
     files = {}
     for name in ("valid", "test"):
-        src, tgt, pairs = (getattr(held_out, f"{name}_{each}") for each in ("src", "tgt", "pairs"))
-        if (src is None) != (tgt is None) or (src is not None and pairs is not None):
-            raise OptionError(f"give both --{name}-src and --{name}-tgt, or --{name}-pairs")
-        if chosen := tuple(path for path in (src, tgt, pairs) if path is not None):
-            files[name] = PairFiles(chosen, held_out.src_key, held_out.tgt_key)
+        match [getattr(held_out, f"{name}_{part}") for part in ("src", "tgt", "pairs")]:
+            case None, None, None:
+                continue
+            case None, None, pairs:
+                paths: tuple[Path, ...] = (pairs,)
+            case Path() as src, Path() as tgt, None:
+                paths = (src, tgt)
+            case _:
+                raise OptionError(f"give both --{name}-src and --{name}-tgt, or --{name}-pairs")
+        files[name] = PairFiles(paths, held_out.src_key, held_out.tgt_key)
     return files
 
 
@@ -211,17 +216,17 @@ def removed_filters(filtering: Filtering) -> set[str]:
 def _not_applied(
     findings: Mapping[str, Finding], held_out: Mapping[str, PairFiles], checker: PairChecker
 ) -> dict[str, str]:
-    others = [each for each in FILTERS if each.name not in findings]
-    return {each.name: _why_not(each, held_out, checker) for each in others}
+    others = [unused for unused in FILTERS if unused.name not in findings]
+    return {unused.name: _why_not(unused, held_out, checker) for unused in others}
 
 
-def _why_not(each: Filter, held_out: Mapping[str, PairFiles], checker: PairChecker) -> str:
-    if each.name in checker.missing:
-        return f"needs {checker.missing[each.name]}: {install_hint('clean')}"
-    for name in ("valid", "test"):
-        if each.name.endswith(f"in-{name}") and name not in held_out:
+def _why_not(unused: Filter, held_out: Mapping[str, PairFiles], checker: PairChecker) -> str:
+    if unused.name in checker.missing:
+        return f"needs {checker.missing[unused.name]}: {install_hint('clean')}"
+    for name in {"valid", "test"} - held_out.keys():
+        if unused.name.endswith(f"in-{name}"):
             return f"needs --{name}-src and --{name}-tgt"
-    if each.needs:
+    if unused.needs:
         return "source or target is not mostly in one language, or both are in the same; see --src-lang"
     return "the text is too short"
 

@@ -1,9 +1,14 @@
 """Sentence pairs in JSON: an object for each pair, on a line or in a list."""
 
+import re
 from collections.abc import Sequence
+from itertools import chain
 
 from heedful.errors import CorpusError
 from heedful.settings.parsing import Json, parse_json, shown
+
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL, and halves of surrogate pairs
+_MISSING = object()
 
 
 def paths_of_key(key: str) -> tuple[list[str], ...]:
@@ -43,10 +48,12 @@ def pair_of(
 
 
 def _json_text(where: str, record: dict[str, object], key: str) -> str:
-    values = [each for path in paths_of_key(key) for each in _values(record, path)]
-    text = values[0] if values and values[0] is not None else ""
-    problem = None
-    if not values:
+    text, *_ = [*chain.from_iterable(_values(record, path) for path in paths_of_key(key)), _MISSING]
+    if text is None:
+        return ""
+    if isinstance(text, str) and not _NO_TEXT.search(text):
+        return text.replace("\n", " ")
+    if text is _MISSING:
         inner = record.get("translation")
         has = ", ".join(map(shown, [*(inner if isinstance(inner, dict) else record)][:5])) or "none"
         problem = f"no key {key!r} (it has {has}); set data.src_key and data.tgt_key"
@@ -55,11 +62,9 @@ def _json_text(where: str, record: dict[str, object], key: str) -> str:
         problem = f"the value of {key!r} is not a string; {remedy}"
     elif "\0" in text:
         problem = f"NUL character in the value of {key!r}; remove it"
-    elif not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+    else:
         problem = f"half of a surrogate pair in the value of {key!r}; write the whole character"
-    if problem:
-        raise CorpusError(f"{where}: {problem}")
-    return " ".join(str(text).split("\n"))
+    raise CorpusError(f"{where}: {problem}")
 
 
 def _values(value: object, path: Sequence[str]) -> list[object]:

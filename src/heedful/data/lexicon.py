@@ -27,10 +27,8 @@ def encoded_pairs(
 ) -> tuple[Ids, Ids]:
     """Return the ids of the chosen pairs of a text that have tokens in both; CorpusError for too few."""
     chosen = [*chosen]
-    src, tgt = (
-        tokenizer.encode_batch([lines[i] for i in chosen])
-        for tokenizer, lines in ((tokenizers.src, text.src), (tokenizers.tgt, text.tgt))
-    )
+    src = tokenizers.src.encode_batch([*map(text.src.__getitem__, chosen)])
+    tgt = tokenizers.tgt.encode_batch([*map(text.tgt.__getitem__, chosen)])
     pairs = [pair for pair in zip(src, tgt, strict=True) if all(pair)]
     if len(pairs) < least:
         raise CorpusError(

@@ -12,13 +12,13 @@ import time
 import zlib
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property, reduce
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from operator import add
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from heedful.data.corpora import ROWS, writing_to
 from heedful.data.files import ParallelText, Report
-from heedful.errors import CorpusError
+from heedful.errors import CorpusError, refuse_if
 from heedful.runtime.threads import set_threads
 from heedful.runtime.workers import without_main_module
 from heedful.settings.parsing import is_whole, parse_json
@@ -46,9 +46,14 @@ _STORE = re.compile(rf"{_HASH.pattern}(\.arrow|\..*\.tmp)")  # .tmp: left by a k
 
 def mark_used(path: Path) -> None:
     """Set the time of a store's last use to now."""
-    stamp = _stamp_file(path)
     with suppress(OSError):  # another user's file, or a read-only file system
-        os.utime(stamp if stamp.exists() else path)
+        os.utime(_file_of_last_use(path))
+
+
+def _file_of_last_use(path: Path) -> Path:
+    """Return the file with the time of a store's last use: the store, or what is beside a large one."""
+    stamp = _stamp_file(path)
+    return stamp if stamp.exists() else path
 
 
 def _stamp_file(path: Path) -> Path:
@@ -81,8 +86,7 @@ def evict(directory: Path, *, max_bytes: int = MAX_BYTES) -> list[Path]:
     for path in directory.iterdir():
         with suppress(OSError):  # another process may remove it first
             if _STORE.fullmatch(path.name):
-                stamp = _stamp_file(path)
-                used = max(each.stat().st_mtime for each in (path, stamp) if each.exists())
+                used = _file_of_last_use(path).stat().st_mtime
                 files.append((used, path.stat().st_size, path))
     total, latest, removed = sum(size for _, size, _ in files), time.time() - _IN_USE, []
     for used, size, path in sorted(files):
@@ -135,11 +139,12 @@ class CorpusReport:
 
     def __add__(self, other: "CorpusReport") -> "CorpusReport":
         """Return the report of both texts."""
-        of_each = {name: (value, getattr(other, name)) for name, value in asdict(self).items()}
-        is_maximum = {"max_length", "longest_src", "longest_tgt"}
-        return CorpusReport(
-            **{name: max(both) if name in is_maximum else sum(both) for name, both in of_each.items()}
-        )
+        ours, theirs = asdict(self), asdict(other)
+        counts = {name: count + theirs[name] for name, count in ours.items()}
+        maxima = {
+            name: max(ours[name], theirs[name]) for name in ("max_length", "longest_src", "longest_tgt")
+        }
+        return CorpusReport(**counts | maxima)
 
 
 class ParallelStore:
@@ -155,10 +160,9 @@ class ParallelStore:
 
     def __init__(self, path: Path, *others: Path, num_continued: int = 0) -> None:
         self.paths, self.num_continued = (path, *others), num_continued
-        files = [_read(each) for each in self.paths]
-        self._batches = [batch for batches, *_ in files for batch in batches]
-        self.report = reduce(add, (report for _, report, _ in files))
-        self._hashes = [own_hash for *_, own_hash in files]
+        batches, reports, self._hashes = zip(*map(_read, self.paths), strict=True)
+        self._batches: list[pa.RecordBatch] = [*chain.from_iterable(batches)]
+        self.report: CorpusReport = reduce(add, reports)
         self._starts: list[int] = list(accumulate((batch.num_rows for batch in self._batches), initial=0))
         self._src = [_column(batch, "src") for batch in self._batches]
         self._tgt = [_column(batch, "tgt") for batch in self._batches]
@@ -282,8 +286,8 @@ def build_store(
 
 def _write(path: Path, job: "_Job", processes: int, report: Report | None) -> int:
     """Write under a temporary name, then rename; return the number of pairs of an interrupted build."""
-    parts = {part.stat().st_size: part for part in path.parent.glob(f"{path.stem}.*.tmp")}
-    before = parts[max(parts)] if parts else None  # of a killed process, or of a living one
+    parts = path.parent.glob(f"{path.stem}.*.tmp")  # of killed processes, or of living ones
+    before = max(parts, key=lambda part: part.stat().st_size, default=None)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.", suffix=".tmp")
     written = 0
     try:
@@ -291,9 +295,7 @@ def _write(path: Path, job: "_Job", processes: int, report: Report | None) -> in
             total = CorpusReport(job.text.num_read, 0, job.text.num_empty, 0, job.max_length)
             checksum, num_batches = 0, -(-len(job.text) // job.rows)
             with pa.ipc.new_file(file, job.schema) as writer:
-                for batch, total, checksum in (
-                    _batches_before(before, job.schema, num_batches) if before else ()
-                ):
+                for batch, total, checksum in _batches_before(before, job.schema, num_batches):
                     writer.write_batch(batch, custom_metadata=_metadata(_PROGRESS_KEY, total, checksum))
                     written += 1
                 num_continued = total.num_kept
@@ -322,10 +324,12 @@ def _write(path: Path, job: "_Job", processes: int, report: Report | None) -> in
 
 
 def _batches_before(
-    part: Path, schema: pa.Schema, most: int
+    part: Path | None, schema: pa.Schema, most: int
 ) -> Iterator[tuple[pa.RecordBatch, CorpusReport, int]]:
     """Yield the record batches of an incomplete file, with the report up to each, while all is as written."""
     checksum = 0
+    if part is None:
+        return
     with suppress(OSError, pa.ArrowException, ValueError, StopIteration), part.open("rb") as file:
         file.seek(_STREAM)
         reader = pa.ipc.open_stream(file)
@@ -403,14 +407,12 @@ class _Job:
         texts = self.text.src[start : start + self.rows], self.text.tgt[start : start + self.rows]
         ids = self.tokenizers.src.encode_batch(texts[0]), self.tokenizers.tgt.encode_batch(texts[1])
         # Normalisation may remove all characters of a text.
-        filled = [i for i, (src_ids, tgt_ids) in enumerate(zip(*ids, strict=True)) if src_ids and tgt_ids]
+        filled = [i for i, pair in enumerate(zip(*ids, strict=True)) if all(pair)]
         src, tgt = [*map(self.template.source, ids[0])], [*map(self.template.target, ids[1])]
         retained = [i for i in filled if max(len(src[i]), len(tgt[i])) <= self.max_length]
         columns = [[column[i] for i in retained] for column in (src, tgt, *texts)][: len(self.schema)]
-        batch = pa.record_batch(
-            [pa.array(column, type=field.type) for column, field in zip(columns, self.schema, strict=True)],
-            schema=self.schema,
-        )
+        arrays = map(pa.array, columns, self.schema.types)
+        batch = pa.record_batch([*arrays], schema=self.schema)
         return batch, CorpusReport(
             num_read=0,  # counted before
             num_kept=len(retained),
@@ -467,23 +469,29 @@ def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, str]:
         *batches, last = map(reader.get_batch_with_custom_metadata, range(reader.num_record_batches))
         report, expected = _read_metadata(last[1], _REPORT_KEY)
         with_rows = [batch for batch, _ in batches]
-        is_store = any(reader.schema.equals(_schema(keep_text=keep_text)) for keep_text in (False, True))
-        if is_store and with_rows and not _is_verified(path):
-            checksum = 0
-            for batch in with_rows:
-                batch.validate(full=True)
-                is_store = is_store and not any(column.null_count for column in batch.columns)
-                checksum = _update_checksum(checksum, batch)
-            if is_store := is_store and checksum == expected:
-                _set_verified(path)
-        if is_store and with_rows:
-            ids = json.dumps([_FORMAT, asdict(report), expected]).encode()
-            return with_rows, report, path.stem if of_cache else hashlib.sha256(ids).hexdigest()[:40]
+        schemas = _schema(keep_text=False), _schema(keep_text=True)
+        refuse_if((not with_rows or reader.schema not in schemas, "no store of ids"), error=ValueError)
+        if not _is_verified(path):
+            refuse_if((_verified_checksum(with_rows) != expected, "another checksum"), error=ValueError)
+            _set_verified(path)
+        ids = json.dumps([_FORMAT, asdict(report), expected]).encode()
+        return with_rows, report, path.stem if of_cache else hashlib.sha256(ids).hexdigest()[:40]
     remedy = "it is rebuilt" if of_cache else "run heedful prepare --resume"
     problem = f"not a complete store of ids; delete it and {remedy}"
     if not (of_cache or path.exists()):
         problem = "there is no such store of ids; heedful prepare --resume writes it again"
     raise CorpusError(f"{path}: {problem}")
+
+
+def _verified_checksum(batches: Sequence[pa.RecordBatch]) -> int:
+    """Return the checksum of record batches; an error if one is not valid or has an empty cell."""
+    checksum = 0
+    for batch in batches:
+        batch.validate(full=True)
+        has_gaps = any(column.null_count for column in batch.columns)
+        refuse_if((has_gaps, "a cell is empty"), error=ValueError)
+        checksum = _update_checksum(checksum, batch)
+    return checksum
 
 
 def _metadata(key: bytes, report: CorpusReport, checksum: int) -> dict[bytes, str]:

@@ -43,15 +43,19 @@ class Lines:
     def __iter__(self) -> Iterator[str]:
         try:
             for number, raw in enumerate(self._stream, start=1):
-                if number == 1 and raw.startswith(GZIP):  # a file is decompressed where it is opened
-                    raise CorpusError(f"{self.name}: is gzip; decompress it, as in zcat FILE | heedful ...")
-                line = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
+                line = self._without_mark(raw) if number == 1 else raw
                 text = decode(line, self.name, line=number, offset=None)
                 yield text.removesuffix("\n").removesuffix("\r")
         except CorpusError as mistake:
             self._mistake = mistake
         except DAMAGES:
             self._mistake = CorpusError(f"{self.name}: {DAMAGED}")
+
+    def _without_mark(self, first: bytes) -> bytes:
+        """Return the first line without a byte order mark; a file is decompressed where it is opened."""
+        if first.startswith(GZIP):
+            raise CorpusError(f"{self.name}: is gzip; decompress it, as in zcat FILE | heedful ...")
+        return first.removeprefix(BYTE_ORDER_MARK)
 
     def raise_if_bad(self) -> None:
         """Raise the CorpusError that ended the iteration: NUL, invalid UTF-8, or a truncated gzip file."""

@@ -1,6 +1,6 @@
 """Read pairs of sentences from tables: Parquet, and directories of files or of the `datasets` library."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ def inner_files(path: Path, holds_pairs: Callable[[Path], bool]) -> list[Path]:
     if not path.is_dir() or (path / _STATE).exists():
         return []
     if (path / _SPLITS).exists():
-        splits = ", ".join(sorted(each.name for each in path.iterdir() if (each / _INFO).exists()))
+        splits = ", ".join(sorted(info.parent.name for info in path.glob(f"*/{_INFO}")))
         raise CorpusError(f"{path}: has several splits ({splits}); give the directory of one of them")
     inner = sorted(path.glob("*.parquet")) or sorted(filter(holds_pairs, path.iterdir()))
     if not inner:
@@ -75,35 +75,40 @@ def _batches_of_parquet(path: Path, keys: tuple[str, str]) -> Iterator[tuple[pa.
 
 def _dataset_files(directory: Path) -> list[Path]:
     """Return the Arrow files of a directory that `Dataset.save_to_disk` wrote."""
-    state = parse_json((directory / _STATE).read_bytes())
-    listed = state.get("_data_files") if isinstance(state, dict) else None
-    names = [each.get("filename") if isinstance(each, dict) else None for each in listed or ()]
-    if not names or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{_STATE} names no files")
-    return [directory / Path(str(name)).name for name in names]
+    match parse_json((directory / _STATE).read_bytes()):
+        case {"_data_files": [{"filename": str()}, *_] as files}:
+            return [directory / Path(str(file["filename"])).name for file in files]
+    raise ValueError(f"{_STATE} names no files")
 
 
 def _find(name: str, schema: pa.Schema, key: str) -> list[str]:
     """Return the column of a key, or the column and the fields of structs, as `paths_of_key` has them."""
-    for path in paths_of_key(key):
-        kind, fields = None, list(schema)
-        for part in path:
-            named = [field.type for field in fields if field.name == part]
-            if len(named) > 1:
-                raise CorpusError(f"{name}: has the column {part!r} twice; rename one of them")
-            kind = named[0] if named else None
-            fields = list(kind) if kind is not None and pa.types.is_struct(kind) else []
-        if kind is not None:
-            break
-    else:
-        inner = {field.name: field.type for field in schema}.get("translation", pa.null())
-        names = [field.name for field in inner] if pa.types.is_struct(inner) else schema.names
-        has = ", ".join(map(shown, names[:5])) or "none"
+    kinds = [(_type_at(name, schema, path), path) for path in paths_of_key(key)]
+    kind, path = next((found for found in kinds if found[0] is not None), (None, []))
+    if kind is None:
+        inner = _fields(_type_at(name, schema, ["translation"]))
+        has = ", ".join(shown(field.name) for field in (inner or [*schema])[:5]) or "none"
         raise CorpusError(f"{name}: no column {key!r} (it has {has}); set data.src_key and data.tgt_key")
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     if value not in (pa.string(), pa.large_string(), pa.string_view()):
         raise CorpusError(f"{name}: column {key!r} is of type {kind}, not text; name another one")
     return path
+
+
+def _type_at(name: str, schema: pa.Schema, path: Sequence[str]) -> Any:  # noqa: ANN401
+    """Return the type of a column, or of a field in structs; None: there is none."""
+    kind, fields = None, list(schema)
+    for part in path:
+        named = [field.type for field in fields if field.name == part]
+        if len(named) > 1:
+            raise CorpusError(f"{name}: has the column {part!r} twice; rename one of them")
+        kind = named[0] if named else None
+        fields = _fields(kind)
+    return kind
+
+
+def _fields(kind: Any) -> list[Any]:  # noqa: ANN401
+    return list(kind) if kind is not None and pa.types.is_struct(kind) else []
 
 
 def _texts(name: str, number: int, batch: pa.RecordBatch, key: str) -> list[str]:
@@ -112,12 +117,8 @@ def _texts(name: str, number: int, batch: pa.RecordBatch, key: str) -> list[str]
     column: Any = batch.column(first)
     for part in inner:
         column = column.field(part)
-    texts: list[str] = column.to_pylist()
-    for row, text in enumerate(texts):
-        if text is None:
-            texts[row] = ""
-        elif "\0" in text:
-            raise CorpusError(f"{name}: row {number + row + 1:,}: NUL character in {key!r}; remove it")
-        elif "\n" in text:
-            texts[row] = " ".join(text.split("\n"))
-    return texts
+    texts = [text or "" for text in column.to_pylist()]
+    for row, text in enumerate(texts, start=number + 1):
+        if "\0" in text:
+            raise CorpusError(f"{name}: row {row:,}: NUL character in {key!r}; remove it")
+    return [text.replace("\n", " ") for text in texts]

@@ -119,17 +119,20 @@ def kept_after_error(unfinished: Path, *, remedy: Callable[[], str] = str) -> It
     try:
         yield
     except BaseException as error:
-        if not unfinished.exists() or _has_no_text(unfinished):
-            unfinished.unlink(missing_ok=True)
-        elif isinstance(error, OSError) and error.errno in DISK_FULL:
-            error.filename = error.filename or str(unfinished)  # not set for a full disk
-        elif isinstance(error, HeedfulError | KeyboardInterrupt):
-            what = str(error) or "interrupted"
-            error.args = (f"{what} (what was done before is in {unfinished}{remedy()})",)
+        match error:
+            case _ if _has_no_text(unfinished):
+                unfinished.unlink(missing_ok=True)
+            case OSError(errno=number) if number in DISK_FULL:
+                error.filename = error.filename or str(unfinished)  # not set for a full disk
+            case HeedfulError() | KeyboardInterrupt():
+                what = str(error) or "interrupted"
+                error.args = (f"{what} (what was done before is in {unfinished}{remedy()})",)
         raise
 
 
 def _has_no_text(file: Path) -> bool:
+    if not file.exists():
+        return True
     with file.open("rb") as stream:
         head = stream.read(_EMPTY_GZIP + 1)
     return not head or (len(head) == _EMPTY_GZIP and head.startswith(_GZIP))
@@ -229,13 +232,14 @@ def why_not_written(error: BaseException, *, remedy: str = "choose another locat
     permission is missing.
     """
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, OSError):  # a library may hide the system's error
+    while not isinstance(cause, OSError | None):  # a library may hide the system's error
         cause = cause.__context__
-    number = cause.errno if cause else errno.ENOSPC if "No space left" in str(error) else None
-    reason = (cause.strerror if cause else None) or str(error) or type(error).__name__
-    if number in DISK_FULL - {errno.EFBIG}:
+    if cause is None:
+        cause = OSError(errno.ENOSPC if "No space left" in str(error) else None, str(error))
+    reason = cause.strerror or str(error) or type(error).__name__
+    if cause.errno in DISK_FULL - {errno.EFBIG}:
         remedy = "free some space"
-    elif number in _DENIED:
+    elif cause.errno in _DENIED:
         remedy = "allow that"
     return f"{reason[0].lower()}{reason[1:]}; {remedy}"
 

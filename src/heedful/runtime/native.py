@@ -197,21 +197,18 @@ def native() -> Native:
     library, levels, why_not = _load()
     if library is None:
         return Native(None, None, why_not, ())
-    possible = [number for number, level in enumerate(levels) if level.why_not is None]
+    reasons = {level.name: level.why_not for level in levels}
+    *_, best = (name for name, reason in reasons.items() if reason is None)
     if not forced:
-        best = possible[-1]
-        above = next((level.why_not for level in levels[best + 1 :]), None)
-        return Native(levels[best].name, functions_of(levels[best].name), above, levels)
-    names = [level.name for level in levels]
-    if forced not in (levels[number].name for number in possible):
-        reason = f"the native library has no such level; it has {', '.join(names)}"
-        if forced in names:
-            reason = f"not on this machine: {levels[names.index(forced)].why_not}"
-        raise ConfigError(f"{VARIABLE}={forced}: {reason}")
-    is_lower = names.index(forced) < possible[-1]
-    return Native(
-        forced, functions_of(forced), f"{VARIABLE}={forced} forces it" if is_lower else None, levels
-    )
+        above = [*reasons.values()][[*reasons].index(best) + 1 :]
+        return Native(best, functions_of(best), next(iter(above), None), levels)
+    if forced not in reasons:
+        problem = f"the native library has no such level; it has {', '.join(reasons)}"
+        raise ConfigError(f"{VARIABLE}={forced}: {problem}")
+    if reasons[forced] is not None:
+        raise ConfigError(f"{VARIABLE}={forced}: not on this machine: {reasons[forced]}")
+    note = None if forced == best else f"{VARIABLE}={forced} forces it"
+    return Native(forced, functions_of(forced), note, levels)
 
 
 @cache
@@ -269,7 +266,8 @@ def why_no_bf16() -> str | None:
 @cache
 def _load() -> tuple[ctypes.CDLL | None, tuple[Level, ...], str]:
     """Return the library, checked, and its levels; or None, and why there is none."""
-    path = next((path for folder in _folders() for name in _NAMES if (path := folder / name).is_file()), None)
+    candidates = (folder / name for folder in _folders() for name in _NAMES)
+    path = next(filter(Path.is_file, candidates), None)
     if path is None:
         return None, (), _why_there_is_none()
     try:

@@ -13,7 +13,6 @@ from annotated_types import Ge
 from heedful.errors import OptionError, suggestion
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_NUMBERS: dict[Any, type] = {int: Integral, float: Real}  # of numpy too
 
 
 def checked(function: _Function) -> _Function:
@@ -28,7 +27,7 @@ def checked(function: _Function) -> _Function:
     @wraps(function)
     def call(*positional: Any, **keywords: Any) -> Any:  # noqa: ANN401
         if not hints:
-            hints.update((name, _hint(each, function)) for name, each in of_function.parameters.items())
+            hints.update({name: _hint(each, function) for name, each in of_function.parameters.items()})
         try:
             given = of_function.bind(*positional, **keywords).arguments
         except TypeError:
@@ -57,35 +56,58 @@ def _hint(parameter: Parameter, function: Callable[..., Any]) -> Any:  # noqa: A
 
 def fits(value: object, hint: Any) -> bool:  # noqa: ANN401
     """Return whether a value is of a type; a text is no sequence of texts, and a bool is no number."""
-    if type(hint) is type and hint not in _NUMBERS:  # most items of a long list
+    if hint in _LEAVES:
+        return _LEAVES[hint](value)
+    if type(hint) is type:  # most items of a long list
         return isinstance(value, hint)
     origin, inner = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return fits(value, inner[0]) and all(
-            cast(Any, value) >= each.ge for each in inner[1:] if isinstance(each, Ge)
-        )
-    if hint in _NUMBERS:
-        return isinstance(value, _NUMBERS[hint]) and not isinstance(value, bool)
-    if origin in (Union, UnionType):
-        return any(fits(value, each) for each in inner)
-    if origin is Literal:
-        return isinstance(value, str) and value in inner
-    if origin is Callable:
-        return callable(value)
+    if origin in _FORMS:
+        return _FORMS[origin](value, inner)
     if isinstance(origin, type) and issubclass(origin, Iterable):
-        kind = (list, tuple) if issubclass(origin, list | tuple) else origin
-        if isinstance(value, str | bytes) or not isinstance(value, kind):
-            return False
-        if origin is tuple and inner[-1] is not Ellipsis:
-            return len(cast(tuple[Any, ...], value)) == len(inner)
-        is_read = issubclass(origin, Collection) and not issubclass(origin, Mapping)
-        return not is_read or all(fits(each, inner[0]) for each in value)
+        return _fits_items(value, origin, inner[0])
     if getattr(hint, "_is_protocol", False):
         members = [name for name in vars(hint) if name == "__call__" or not name.startswith("_")]
         return all(hasattr(value, name) for name in members)
-    if hint is None or hint is Any or not isinstance(hint, type):
-        return hint is not None or value is None
-    return isinstance(value, hint)
+    return not isinstance(hint, type) or isinstance(value, hint)
+
+
+def _is_number(value: object, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _fits_annotated(value: Any, inner: Sequence[Any]) -> bool:  # noqa: ANN401
+    kind, *marks = inner
+    return fits(value, kind) and all(value >= mark.ge for mark in marks if isinstance(mark, Ge))
+
+
+def _fits_tuple(value: object, inner: Sequence[Any]) -> bool:
+    if inner[-1] is Ellipsis:
+        return _fits_items(value, tuple, inner[0])
+    return isinstance(value, list | tuple) and len(value) == len(inner)
+
+
+def _fits_items(value: object, kind: type, of_item: Any) -> bool:  # noqa: ANN401
+    """Return whether a value is of a kind of iterable; what can be read again has only items of a type."""
+    if isinstance(value, str | bytes) or not isinstance(value, (list, tuple) if kind in _LISTS else kind):
+        return False
+    is_read = issubclass(kind, Collection) and not issubclass(kind, Mapping)
+    return not is_read or all(fits(item, of_item) for item in cast(Collection[object], value))
+
+
+_LISTS = (list, tuple)
+_LEAVES: dict[Any, Callable[[object], bool]] = {
+    Any: lambda value: True,
+    None: lambda value: value is None,
+    int: lambda value: _is_number(value, Integral),  # of numpy too
+    float: lambda value: _is_number(value, Real),
+}
+_FORMS: dict[Any, Callable[[Any, Sequence[Any]], bool]] = {
+    Annotated: _fits_annotated,
+    **dict.fromkeys((Union, UnionType), lambda value, inner: any(fits(value, kind) for kind in inner)),
+    Literal: lambda value, inner: isinstance(value, str) and value in inner,
+    Callable: lambda value, inner: callable(value),
+    tuple: _fits_tuple,
+}
 
 
 def name_of(hint: Any) -> str:  # noqa: ANN401
@@ -103,8 +125,8 @@ def name_of(hint: Any) -> str:  # noqa: ANN401
 def _given(name: str, value: object, hint: Any) -> str:  # noqa: ANN401
     if value is None or isinstance(value, str | int | float):
         return f"{name}={value!r}"
-    of_items = [get_args(each)[0] for each in (hint, *get_args(hint)) if get_origin(each) is Sequence]
-    for number, each in enumerate(value if of_items and isinstance(value, list | tuple) else (), start=1):
-        if not any(fits(each, item) for item in of_items):
-            return f"{name}: number {number:,} is {type(each).__name__}"
+    items = value if isinstance(value, list | tuple) and fits([], hint) else ()
+    for number, item in enumerate(items, start=1):
+        if not fits([item], hint):
+            return f"{name}: number {number:,} is {type(item).__name__}"
     return f"{name}: {type(value).__name__} given"

@@ -108,12 +108,9 @@ def to_toml(config: Config) -> str:
 
 def _without_none(value: object) -> object:
     """Return a value without the keys that are None in the tables of a list."""
-    if not isinstance(value, tuple):
-        return value
-    return [
-        {key: entry for key, entry in each.items() if entry is not None} if isinstance(each, dict) else each
-        for each in value
-    ]
+    if isinstance(value, dict):
+        return {key: entry for key, entry in value.items() if entry is not None}
+    return [*map(_without_none, value)] if isinstance(value, tuple) else value
 
 
 def _read_recipe(path: Path, *, changed_by: tuple[Path, ...] = ()) -> Settings:
@@ -134,16 +131,20 @@ def _read_recipe(path: Path, *, changed_by: tuple[Path, ...] = ()) -> Settings:
     return _merge(below, settings | {"preset": below.get("preset")})
 
 
+_PROBLEMS: dict[type[OSError], str] = {
+    FileNotFoundError: "no such file; check the path",
+    IsADirectoryError: "is a directory; give a file of settings, or --resume --output RUN to continue a run",
+}
+
+
 def _read_toml(path: Path) -> Settings:
     try:
         return parse_toml(decode_text(read_limited(path)))
-    except (ValueError, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        if isinstance(error, FileNotFoundError):
-            reason = "no such file; check the path"
-        elif isinstance(error, IsADirectoryError):
-            reason = "is a directory; give a file of settings, or --resume --output RUN to continue a run"
-        raise ConfigError(f"{path}: {reason}") from None
+    except OSError as error:
+        problem = _PROBLEMS.get(type(error), error.strerror)
+    except ValueError as error:
+        problem = str(error)
+    raise ConfigError(f"{path}: {problem}")
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:

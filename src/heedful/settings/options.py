@@ -104,47 +104,50 @@ def options_of(group: type) -> Mapping[str, Option]:
 
 
 @cache
+def hints_of(group: type) -> Mapping[str, Any]:
+    """Return the type of each field of a dataclass, by the field's name."""
+    return get_type_hints(group)
+
+
+@cache
 def kinds_of(group: type) -> Mapping[str, Sequence[Any]]:
     """Return the types of each field of a dataclass, or the values of a literal type, by the field's name."""
-    hints = get_type_hints(group)
-    return {
-        name: get_args(hint) if get_origin(hint) in (UnionType, Union, Literal) else (hint,)
-        for name, hint in hints.items()
-    }
+    forms = (UnionType, Union, Literal)
+    hints = hints_of(group).items()
+    return {name: get_args(hint) if get_origin(hint) in forms else (hint,) for name, hint in hints}
 
 
 def check_options(group: object) -> None:
     """Check the fields that have an option; an `OptionError` names the first with a wrong type or value."""
     kind: type = type(group)
     for name, option in options_of(kind).items():
-        value, kinds, expected = getattr(group, name), kinds_of(kind)[name], ""
+        value, hint, kinds = getattr(group, name), hints_of(kind)[name], kinds_of(kind)[name]
         if value is None and type(None) in kinds:
             continue
         if int in kinds or float in kinds:
             expected = _other_number(value, option, is_whole=int in kinds)
-        elif isinstance(kinds[0], str):
-            expected = "" if value in kinds else f"one of {', '.join(map(repr, kinds))}"
-        elif not any(fits(value, each) for each in kinds):
-            expected = " | ".join(map(name_of, kinds))
+        else:
+            expected = "" if fits(value, hint) else name_of(hint)
         if expected:
-            raise OptionError(
-                f"{name}={value if isinstance(value, Real) else repr(value)}: must be {expected}"
-            )
+            shown = value if isinstance(value, Real) else repr(value)
+            raise OptionError(f"{name}={shown}: must be {expected}")
 
 
 def _other_number(number: object, option: Option, *, is_whole: bool) -> str:
     """Return the numbers that the option takes, in words; "" if the value is one of them."""
     if isinstance(number, bool) or not isinstance(number, Real):
         return "a whole number" if is_whole and number is None else "a number"
-    value = cast(float, number)
-    least, most, above = option.minimum, option.maximum or math.inf, option.above
-    if above is not None and not above < value <= most:
-        return f"above {above} and at most {most}"
-    if least is not None and not least <= value < math.inf:
-        return f"at least {least}" if value < least else "a finite number"
-    if value > most:
-        return f"at most {most:,}"
-    return "" if isinstance(number, Integral) or not is_whole else "a whole number"
+    value, most, above = cast(float, number), option.maximum or math.inf, option.above
+    if above is not None:
+        return "" if above < value <= most else f"above {above} and at most {most}"
+    least = -math.inf if option.minimum is None else option.minimum
+    mistakes = (
+        (value < least, f"at least {least}"),
+        (not value < math.inf, "a finite number"),
+        (value > most, f"at most {most:,}"),
+        (is_whole and not isinstance(number, Integral), "a whole number"),
+    )
+    return next((expected for is_broken, expected in mistakes if is_broken), "")
 
 
 def _choices(kind: object) -> str:

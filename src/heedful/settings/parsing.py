@@ -7,6 +7,7 @@ import json
 import re
 import reprlib
 import tomllib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -185,11 +186,8 @@ def _whole_number(digits: str) -> int:
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
     if len(unique) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise ValueError(f"the key {shown(key)} is repeated")
-            seen.add(key)
+        [(repeated, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {shown(repeated)} is repeated")
     return unique
 
 

@@ -60,8 +60,8 @@ def load_plugin(plugin: str | Path | ModuleType) -> ModuleType:
         ConfigError: there is no such file, it cannot be run, or another module has its name.
     """
     if isinstance(plugin, ModuleType):
-        source = getattr(plugin, "__file__", None) if plugin.__name__ != _MAIN else None
-        version = _hash(Path(source)) if source and Path(source).is_file() else ""
+        source = Path(getattr(plugin, "__file__", None) or "")
+        version = _hash(source) if source.is_file() and plugin.__name__ != _MAIN else ""
         return _LOADED.setdefault(plugin.__name__, _Plugin(plugin, version)).module
     file = Path(plugin).resolve()
     name = file.stem
@@ -69,14 +69,15 @@ def load_plugin(plugin: str | Path | ModuleType) -> ModuleType:
         raise ConfigError(f"{plugin}: no such file; check the path")
     if file.suffix != ".py" or not name.isidentifier():
         raise ConfigError(f"{plugin}: is no plugin; give a Python file with a plain name, such as mine.py")
-    known = _LOADED[name].module if name in _LOADED else sys.modules.get(name)
-    found = known.__spec__ if known else find_spec(name)
-    if found is not None and (found.origin is None or Path(found.origin).resolve() != file):
+    loaded = _LOADED.get(name)
+    known = loaded.module if loaded else sys.modules.get(name)
+    spec = known.__spec__ if known else find_spec(name)
+    if spec is not None and Path(spec.origin or "").resolve() != file:
         raise ConfigError(f"{plugin}: {name} is the name of another module too; rename the file")
-    if name not in _LOADED or _LOADED[name].file is None:
-        version = _LOADED[name].version if name in _LOADED else _hash(file)
-        _LOADED[name] = _Plugin(known or _executed(name, file), version, file)
-    return _LOADED[name].module
+    if loaded is None or loaded.file is None:
+        version = loaded.version if loaded else _hash(file)
+        loaded = _LOADED[name] = _Plugin(known or _executed(name, file), version, file)
+    return loaded.module
 
 
 def _hash(file: Path) -> str:
@@ -95,8 +96,8 @@ def _executed(name: str, file: Path) -> ModuleType:
     except Exception as error:
         del sys.modules[name]
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [each.lineno for each in frames if each.filename == str(file)]
-        line = error.lineno if isinstance(error, SyntaxError) else (lines or [1])[-1]
+        lines = [1, *(frame.lineno for frame in frames if frame.filename == str(file))]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1]
         raise ConfigError(f"{file}: line {line}: {type(error).__name__}: {error}") from error
     return module
 
@@ -118,10 +119,12 @@ def load_again(plugins: Iterable[str]) -> None:
 
 def plugin_options(parts: Iterable[str]) -> list[str]:
     """Return the options of a command that needs these parts, `PLUGIN:NAME`; none for installed packages."""
-    names = dict.fromkeys(map(plugin_of, parts))
-    installed = {name for name, plugin in _LOADED.items() if plugin.is_installed}
-    files = [name for name in names if name.isidentifier() and name not in installed]
-    return [word for name in files for word in ("--plugin", f"{name}.py")]
+    options: list[str] = []
+    for name in dict.fromkeys(map(plugin_of, parts)):
+        is_installed = name in _LOADED and _LOADED[name].is_installed
+        if name.isidentifier() and not is_installed:
+            options += ("--plugin", f"{name}.py")
+    return options
 
 
 def plugin_of(reference: str) -> str:
@@ -132,7 +135,8 @@ def plugin_of(reference: str) -> str:
 def plugin_versions(parts: Iterable[str]) -> tuple[str, ...]:
     """Return the name and version of each plugin of some parts, for example `mine sha256:09ab...`."""
     plugins = {name: _find(name) for name in map(plugin_of, parts)}
-    return tuple(f"{name} {each.version}" for name, each in plugins.items() if each and each.version)
+    versions = {name: plugin.version for name, plugin in plugins.items() if plugin}
+    return tuple(f"{name} {version}" for name, version in versions.items() if version)
 
 
 def changed_plugins(parts: Iterable[str], versions: Sequence[str]) -> str | None:
@@ -142,12 +146,15 @@ def changed_plugins(parts: Iterable[str], versions: Sequence[str]) -> str | None
         parts: parts that are used, `PLUGIN:NAME`.
         versions: as `plugin_versions` returned them when a model was trained; one that is missing is unknown.
     """
-    before = dict(each.split(" ", 1) for each in versions)
-    now = dict(each.split(" ", 1) for each in plugin_versions(parts))
-    changed = [name for name, version in now.items() if before.get(name, version) != version]
+    before = dict(version.split(" ", 1) for version in versions)
+    changed: list[str] = []
+    for now in plugin_versions(parts):
+        name, version = now.split(" ", 1)
+        if before.get(name, version) != version:
+            changed.append(f"{name} ({_short(before[name])} then, {_short(version)} here)")
     if not changed:
         return None
-    names = ", ".join(f"{name} ({_short(before[name])} then, {_short(now[name])} here)" for name in changed)
+    names = ", ".join(changed)
     return f"the code of a plugin was changed after the training: {names}; results may differ"
 
 
@@ -194,8 +201,8 @@ def reference_to(value: Any, key: str) -> str:  # noqa: ANN401
         found = getattr(found, each, None)
     if module is None or found is not value:
         raise ConfigError(f"{key}={value!r}: give a class or a function of a module (a file), or its name")
-    names = [each for each, loaded in _LOADED.items() if loaded.module is module]
-    return f"{names[0] if names else load_plugin(module).__name__}:{name}"
+    names = (plugin for plugin, loaded in _LOADED.items() if loaded.module is module)
+    return f"{next(names, None) or load_plugin(module).__name__}:{name}"
 
 
 class PluginFunction:
@@ -233,9 +240,7 @@ def check_arguments(value: Any, name: str, arguments: str) -> None:  # noqa: ANN
     """
     positional, _, keywords = arguments.partition(", *, ")
     try:
-        signature(value).bind(
-            *filter(None, positional.split(", ")), **dict.fromkeys(filter(None, keywords.split(", ")))
-        )
+        signature(value).bind(*positional.split(", "), **dict.fromkeys(filter(None, keywords.split(", "))))
     except ValueError:  # a builtin without a signature
         return
     except TypeError as error:

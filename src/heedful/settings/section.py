@@ -83,16 +83,19 @@ class Section(BaseModel):
         """Convert whole numbers to floats, `false` to None, lists and "a,b" to tuples."""
         annotation = cls.model_fields[info.field_name or ""].annotation
         accepts = str(annotation)
-        if value is False and type(None) in get_args(annotation):
-            return None
-        if isinstance(value, list) and "tuple" in accepts:
-            return tuple(value)
-        if isinstance(value, str) and _NO_TEXT.search(value):
-            problem = "is not UTF-8; rename the file, or check the encoding"
-            raise PydanticCustomError("text", "has a NUL character" if "\0" in value else problem)
-        if isinstance(value, str) and accepts.startswith(("tuple[str", "tuple[typing.Annotated[str")):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return float(value) if type(value) is int and abs(value) < 2**63 and "float" in accepts else value
+        match value:
+            case False if type(None) in get_args(annotation):
+                return None
+            case list() if "tuple" in accepts:
+                return tuple(value)
+            case str() if _NO_TEXT.search(value):
+                problem = "is not UTF-8; rename the file, or check the encoding"
+                raise PydanticCustomError("text", "has a NUL character" if "\0" in value else problem)
+            case str() if accepts.startswith(("tuple[str", "tuple[typing.Annotated[str")):
+                return tuple(filter(None, map(str.strip, value.split(","))))
+            case int() if "float" in accepts and not isinstance(value, bool):
+                return float(value) if abs(value) < 2**63 else value
+        return value
 
     def replace(self, **changes: Any) -> Self:  # noqa: ANN401
         """Return a validated copy with some values changed; the others count as set only if they were.
@@ -122,8 +125,7 @@ def _fields_in(kind: type[Section], location: Sequence[int | str]) -> Sequence[i
     """Return the place of a value, without the types of a union that follow the name of its field."""
     for number, name in enumerate(location[:-1], start=1):
         field = kind.model_fields.get(str(name))
-        kinds = [field.annotation, *get_args(field.annotation)] if field else [kind] * isinstance(name, int)
-        sections = [each for each in kinds if _is_section(each)]
+        sections = _sections_in(field.annotation) if field else [kind] * isinstance(name, int)
         if not sections:
             is_item = number < len(location) and isinstance(location[number], int)
             return location[: number + is_item]
@@ -143,33 +145,35 @@ def _meaning(name: str, kind: type[Section], sections: Sequence[str]) -> str:
 
 def whole_keys(kind: type[Section]) -> list[str]:
     """Return the keys of all settings, such as model.d_model."""
-    sections = {name: field.default for name, field in kind.model_fields.items()}
-    return [
-        f"{name}.{key}"
-        for name, section in sections.items()
-        if isinstance(section, Section)
-        for key in type(section).model_fields
-    ]
+    keys: list[str] = []
+    for name, field in kind.model_fields.items():
+        if isinstance(field.default, Section):
+            keys += (f"{name}.{key}" for key in type(field.default).model_fields)
+    return keys
 
 
 def _known_keys(kind: type[Section], sections: Sequence[str]) -> Mapping[str, object]:
     """Return the fields of a section inside another; a table in a list has a number before its fields."""
     for name in sections:
         if name in kind.model_fields:
-            annotation = kind.model_fields[name].annotation
-            [kind] = (each for each in (annotation, *get_args(annotation)) if _is_section(each))
+            [kind] = _sections_in(kind.model_fields[name].annotation)
     return kind.model_fields
 
 
-def _is_section(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Section)
+def _sections_in(annotation: object) -> list[type[Section]]:
+    """Return the classes of sections that a type is or holds."""
+    kinds = (annotation, *get_args(annotation))
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)]
 
 
 def _in_words_of_toml(mistake: str, sections: Sequence[str], name: str) -> str | None:
     """Return the type that a value should have, if it is a table or a list."""
-    is_corpora = "corpora" in (*sections[1:2], *([name] if sections == ["data"] else []))
-    if mistake == "model_type":
-        return f"input should be a table, {'[[data.corpora]]' if is_corpora else f'[{name}]'}"
-    if mistake == "tuple_type":
-        return "input should be a list" + " of tables, [[data.corpora]]" * is_corpora
-    return None
+    is_corpora = [*sections, name][:2] == ["data", "corpora"]
+    table = "[[data.corpora]]" if is_corpora else f"[{name}]"
+    words = {
+        "model_type": f"input should be a table, {table}",
+        "tuple_type": f"input should be a list of tables, {table}"
+        if is_corpora
+        else "input should be a list",
+    }
+    return words.get(mistake)

@@ -304,8 +304,7 @@ def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
         ("source", tokenizers.src, config.model.src_vocab_size),
         ("target", tokenizers.tgt, config.model.tgt_vocab_size),
     ):
-        special = tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id
-        highest = max(tokenizer.vocab_size - 1, *special)
+        highest = tokenizer.vocab_size - 1
         if highest >= size:
             raise BundleError(
                 f"{path}: the {name} tokenizer has the id {highest:,}, but the model has {size:,} tokens; "

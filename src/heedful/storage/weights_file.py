@@ -30,7 +30,8 @@ def check_fits(expected: Mapping[str, Shape], stored: Mapping[str, Shape], origi
         problem = f"{shown(min(unknown))} is unknown: no class of this model has it; {belongs}"
     elif missing := expected.keys() - stored.keys():
         problem = f"{shown(min(missing))} is missing; {belongs}"
-    elif name := next((each for each, shape in expected.items() if shape != stored[each]), None):
+    elif others := [name for name, shape in expected.items() if shape != stored[name]]:
+        name = others[0]
         problem = f"{name!r} has shape {stored[name]}, the configuration says {expected[name]}"
     if problem:
         raise BundleError(f"{origin}: weight {problem}")

@@ -9,9 +9,12 @@ between characters that are no part of words.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
-from heedful.settings.parsing import Json, is_whole, shown
+from pydantic import Field, Strict, StrictBool, TypeAdapter, ValidationError
+
+from heedful.settings.parsing import Json, shown
+from heedful.text.tokenizer import Id
 
 # Returns a normalised text, and where each of its characters, and the end, stands in the text.
 Normalizer = Callable[[str], tuple[str, Sequence[int]]]
@@ -34,25 +37,22 @@ class AddedToken:
         normalized: whether it is compared with the normalised text.
     """
 
-    content: str
-    id: int
-    special: bool = False
-    lstrip: bool = False
-    rstrip: bool = False
+    content: Annotated[str, Strict(), Field(min_length=1)]
+    id: Id
+    special: StrictBool = False
+    lstrip: StrictBool = False
+    rstrip: StrictBool = False
     single_word: SingleWord | None = None
-    normalized: bool = False
+    normalized: StrictBool = False
 
     @classmethod
     def read(cls, saved: Json) -> Self:
         """Read a token from JSON; unknown keys are ignored. ValueError if it is something else."""
-        values = saved if isinstance(saved, dict) else {}
-        content, token_id, single = (values.get(key) for key in ("content", "id", "single_word"))
-        flags = {key: values.get(key, False) for key in ("special", "lstrip", "rstrip", "normalized")}
-        are_flags = all(isinstance(flag, bool) for flag in flags.values())
-        are_flags = are_flags and single in (None, *get_args(SingleWord))
-        if not (isinstance(content, str) and content and is_whole(token_id, most=2**31 - 1) and are_flags):
-            raise ValueError(f"{shown(saved)} is not an added token with its content, id and flags")
-        return cls(content=content, id=int(token_id or 0), single_word=single, **flags)
+        try:
+            return TypeAdapter(cls).validate_python(saved)
+        except ValidationError:
+            problem = f"{shown(saved)} is not an added token with its content, id and flags"
+        raise ValueError(problem)
 
 
 def write_added(tokens: Iterable[AddedToken]) -> dict[str, Json]:
@@ -90,16 +90,13 @@ class AddedTokens:
             return parts
         assert self._normalize is not None
         result: list[Part] = []
-        for part in parts:
-            if part[0] is not None:
-                result.append(part)
+        for token, first, last in parts:
+            if token is not None:
+                result.append((token, first, last))
                 continue
-            _, first, last = part
             normalized, offsets = self._normalize(text[first:last])
-            result += (
-                (token, first + offsets[start], first + offsets[end])
-                for token, start, end in _split(normalized, self._patterns[1], self._normalized)
-            )
+            for inner, start, end in _split(normalized, self._patterns[1], self._normalized):
+                result.append((inner, first + offsets[start], first + offsets[end]))
         return result
 
 
@@ -109,7 +106,7 @@ def _split(text: str, pattern: re.Pattern[str] | None, tokens: Mapping[str, Adde
     for match in pattern.finditer(text) if pattern is not None else ():
         token, (start, end) = tokens[match[0]], match.span()
         if not _is_word(token, text, start, end):
-            last = _cut_at_rejected(token, text, parts, last, match.span())
+            last = _cut_at_rejected(token, text, parts, last, (start, end))
             continue
         if token.lstrip:
             start = max(last, len(text[:start].rstrip()))
@@ -127,7 +124,7 @@ def _split(text: str, pattern: re.Pattern[str] | None, tokens: Mapping[str, Adde
 def _is_word(token: AddedToken, text: str, start: int, end: int) -> bool:
     around = text[:start][-1:], text[end:][:1]
     if token.single_word == "spaces":
-        return all(each in ("", " ") for each in around)
+        return {*around} <= {"", " "}
     return token.single_word is None or not any(map(_WORD.match, around))
 
 

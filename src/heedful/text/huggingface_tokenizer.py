@@ -96,15 +96,12 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def _decode_with(self, ids: Iterable[int], unknown: Sequence[str]) -> str:
         texts, special = iter(unknown), set(self._special.values()) - {self.unk_id}
-        tokens = [
-            next(texts) if i == self.unk_id else self._tokenizer.id_to_token(int(i))
-            for i in ids
-            if i not in special
-        ]
-        decoder = self._tokenizer.decoder
+        shown = [i for i in ids if i not in special]
+        tokens = [next(texts) if i == self.unk_id else self._tokenizer.id_to_token(int(i)) for i in shown]
+        known, decoder = [*filter(None, tokens)], self._tokenizer.decoder
         if decoder is None:
-            return " ".join(token.strip(" ") for token in tokens if token)
-        text: str = decoder.decode([token for token in tokens if token])
+            return " ".join(token.strip(" ") for token in known)
+        text: str = decoder.decode(known)
         return text.strip(" ")
 
     @override

@@ -9,8 +9,9 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any, Self
+from functools import lru_cache
+from itertools import accumulate, chain, pairwise
+from typing import Self
 
 from pydantic import StrictBool, StrictStr
 from typing_extensions import override
@@ -19,10 +20,9 @@ from heedful.errors import TokenizerError, needing
 from heedful.settings.parsing import shown
 from heedful.text.added_tokens import AddedToken, AddedTokens, Part, write_added
 from heedful.text.tokenizer import (
+    ListedTokenizer,
     SpecialIds,
-    Tokenizer,
     clean_up_tokenization,
-    ids_of_tokens,
     reading,
     refusing_surrogates,
 )
@@ -50,10 +50,10 @@ class _Saved:
     tokens: list[StrictStr]
     merges: list[StrictStr]
     clean_up_spaces: StrictBool = False
-    added: list[Any] = field(default_factory=list)
+    added: list[AddedToken] = field(default_factory=list)
 
 
-class MosesTokenizer(Tokenizer):
+class MosesTokenizer(ListedTokenizer):
     """Splits a text by Moses' rules and byte-pair codes; equal to transformers' FSMT or to Argos Translate.
 
     Or by ParlAI's rules, equal to transformers' BlenderbotSmall. A special token inside a text becomes that
@@ -86,25 +86,21 @@ class MosesTokenizer(Tokenizer):
         clean_up_spaces: bool = False,
         name: str = "tokenizer",
     ) -> None:
-        self._tokens = list(tokens)
-        self._ids = ids_of_tokens(self._tokens, f"{name}{MOSES}")
         if _LANGUAGE.fullmatch(language) is None or rules not in RULES:
             raise TokenizerError(
                 f"{name}{MOSES}: language {shown(language)} and rules {shown(rules)} are not supported"
             )
-        super().__init__("bpe", len(self._tokens), ids, name=f"{name}{MOSES}")
+        super().__init__("bpe", tokens, ids, name=f"{name}{MOSES}")
         self._merges = list(merges)
         self._ranks = {pair: rank for rank, pair in enumerate(self._merges)}
-        for each in added:
-            if self._ids.get(each.content) != each.id:
-                raise TokenizerError(f"{name}{MOSES}: the added token {shown(each.content)} has another id")
+        for token in added:
+            if self._ids.get(token.content) != token.id:
+                raise TokenizerError(f"{name}{MOSES}: the added token {shown(token.content)} has another id")
         self._added = tuple(added)
-        special = *self._saved_ids.values(), *(each.id for each in added if each.special)
-        self._special = {self._tokens[i]: i for i in special}
-        of_special = {
-            token: AddedToken(content=token, id=i, special=True) for token, i in self._special.items()
-        }
-        with_flags = of_special | {each.content: each for each in added}
+        self._special = {self._tokens[i]: i for i in self._saved_ids.values()}
+        self._special |= {token.content: token.id for token in added if token.special}
+        with_flags = {text: AddedToken(content=text, id=i, special=True) for text, i in self._special.items()}
+        with_flags |= {token.content: token for token in added}
         self._split = AddedTokens(() if rules == "argos" else with_flags.values())
         self._language, self._rules = language, rules
         self._clean_up_spaces = clean_up_spaces
@@ -114,7 +110,7 @@ class MosesTokenizer(Tokenizer):
             self._normalizer = moses.MosesPunctNormalizer(lang=language)
             self._tokenizer = moses.MosesTokenizer(lang=language)
             self._detokenizer = moses.MosesDetokenizer(lang=language)
-        self._known: dict[str, list[str]] = {}
+        self._segment = lru_cache(maxsize=_MOST_WORDS)(self._find_segments)
 
     @classmethod
     @override
@@ -127,7 +123,7 @@ class MosesTokenizer(Tokenizer):
                 saved.ids,
                 language=language,
                 rules=rules,
-                added=[*map(AddedToken.read, saved.added)],
+                added=saved.added,
                 clean_up_spaces=saved.clean_up_spaces,
                 name=name,
             )
@@ -146,14 +142,13 @@ class MosesTokenizer(Tokenizer):
 
     @override
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return [
-            [
-                i
-                for token, start, end in self._parts(text)
-                for i in (self._ids_of(text[start:end]) if token is None else (token.id,))
-            ]
-            for text in texts
-        ]
+        batch: list[list[int]] = []
+        for text in texts:
+            ids: list[int] = []
+            for token, start, end in self._parts(text):
+                ids += self._ids_of(text[start:end]) if token is None else [token.id]
+            batch.append(ids)
+        return batch
 
     @override
     def spans(self, text: str) -> list[tuple[int, int]]:
@@ -163,39 +158,27 @@ class MosesTokenizer(Tokenizer):
                 spans.append((start, end))
                 continue
             part = text[start:end]
-            words = self._words(part)
-            plain = words
+            plain = words = self._words(part)
             if self._rules != "parlai":
                 plain = [self._detokenizer.unescape_xml(word) for word in words]
-            searched = part.lower() if len(part.lower()) == len(part) else part
-            searched = searched if self._rules == "parlai" else part
-            for word, (first, last) in zip(words, _spans(searched, plain), strict=True):
+            elif len(part.lower()) == len(part):
+                part = part.lower()
+            for word, (first, last) in zip(words, _spans(part, plain), strict=True):
                 spans += _spread(self._segment(word), start + first, start + last)
         return spans
 
     @override
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        texts, special = iter(unknown or ()), set(self._special.values())
-        tokens = []
-        for i in map(int, ids):
-            if i == self.unk_id and unknown is not None:
-                tokens.append(f"{next(texts).strip()}{_END if self._rules == 'fsmt' else ''}")
-            elif i not in special and i < self.vocab_size:
-                tokens.append(self._tokens[i])
+        if unknown is not None:
+            end = _END if self._rules == "fsmt" else ""
+            unknown = [f"{text.strip()}{end}" for text in unknown]
+        tokens = self._written(ids, unknown)
         if self._rules == "fsmt":
             words = "".join(token.replace(" ", "").replace(_END, " ") for token in tokens).split()
         else:
             words = " ".join(tokens).replace(f"{_CONTINUED} ", "").split(" ")
         text = " ".join(words).strip() if self._rules == "parlai" else self._detokenizer.detokenize(words)
         return clean_up_tokenization(text) if self._clean_up_spaces else text
-
-    @override
-    def tokens(self, ids: Iterable[int]) -> list[str]:
-        return [self._tokens[i] if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
-
-    @override
-    def _special_tokens(self) -> dict[str, int]:
-        return self._special
 
     def _parts(self, text: str) -> list[Part]:
         """Split a text at special and added tokens; Argos has none."""
@@ -204,36 +187,33 @@ class MosesTokenizer(Tokenizer):
         return self._split.split(text)
 
     def _ids_of(self, part: str) -> list[int]:
-        return [
-            self._ids.get(token, self.unk_id) for word in self._words(part) for token in self._segment(word)
-        ]
+        tokens = chain.from_iterable(map(self._segment, self._words(part)))
+        return [self._ids.get(token, self.unk_id) for token in tokens]
 
     def _words(self, text: str) -> list[str]:
         """Split a text by Moses' rules, where the words are escaped, as `&apos;`, or by ParlAI's."""
-        if self._rules == "parlai":  # a line's end is a word of its own
-            parts = re.findall(r"\S+\n?", text)
-            spaced = (_AROUND.sub(r" \1 ", _BEFORE.sub(r" \1", part)) for part in parts)
-            joined = (re.sub(r"\s{2,}", " ", part).replace("\n", " __newln__") for part in spaced)
-            return [word.lower() for part in joined for word in part.split(" ") if word]
+        if self._rules == "parlai":
+            found: list[str] = []
+            for part in re.findall(r"\S+\n?", text):  # a line's end is a word of its own
+                spaced = _AROUND.sub(r" \1 ", _BEFORE.sub(r" \1", part))
+                joined = re.sub(r"\s{2,}", " ", spaced).replace("\n", " __newln__")
+                found += filter(None, joined.lower().split(" "))
+            return found
         if self._rules == "argos":
             line = " ".join(self._tokenizer.tokenize(self._normalizer.normalize(text)))
-            return [word for word in line.strip("\r\n ").split(" ") if word]
+            return [*filter(None, line.strip("\r\n ").split(" "))]
         text = _FULL_STOP.sub(". ", text.translate(_PUNCTUATION))
         text = self._normalizer.normalize(text)
         text = "".join(char for char in text if not unicodedata.category(char).startswith("C"))
         words: list[str] = self._tokenizer.tokenize(text, aggressive_dash_splits=True, escape=True)
         return words
 
-    def _segment(self, word: str) -> list[str]:
+    def _find_segments(self, word: str) -> Sequence[str]:
         """Return the tokens of a word."""
-        if (known := self._known.get(word)) is None:
-            if len(self._known) >= _MOST_WORDS:
-                self._known = {}
-            symbols = merged([*word[:-1], word[-1] + _END], self._ranks)
-            if self._rules != "fsmt":
-                symbols = [*(f"{each}{_CONTINUED}" for each in symbols[:-1]), symbols[-1].removesuffix(_END)]
-            known = self._known[word] = symbols
-        return known
+        *symbols, last = merged([*word[:-1], word[-1] + _END], self._ranks)
+        if self._rules == "fsmt":
+            return (*symbols, last)
+        return (*(f"{symbol}{_CONTINUED}" for symbol in symbols), last.removesuffix(_END))
 
 
 def merged(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
@@ -259,28 +239,29 @@ def merged(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str
 
 def read_merges(lines: Iterable[str]) -> list[tuple[str, str]]:
     """Return the pairs of symbols that lines of codes start with; ValueError if one has fewer than two."""
-    merges = []
+    merges: list[tuple[str, str]] = []
     for number, line in enumerate(lines, start=1):
-        pair = line.split()[:2]
-        if len(pair) < 2:
-            raise ValueError(f"code {number:,}, {shown(line)}, is not two symbols")
-        merges.append((pair[0], pair[1]))
+        match line.split():
+            case first, second, *_:
+                merges.append((first, second))
+            case _:
+                raise ValueError(f"code {number:,}, {shown(line)}, is not two symbols")
     return merges
 
 
 def _spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
     """Return the span of each word: where it stands, or what its neighbours leave."""
-    starts: list[tuple[int, int] | None] = []
+    found: list[tuple[int, int] | None] = []
     end = 0
     for word in words:
         at = text.find(word, end)
-        starts.append(None if at < 0 else (at, at + len(word)))
+        found.append(None if at < 0 else (at, at + len(word)))
         end = end if at < 0 else at + len(word)
-    spans, last = [], 0
-    for i, span in enumerate(starts):
+    spans, last = list[tuple[int, int]](), 0
+    for i, span in enumerate(found):
         if span is None:
-            following = next((each for each in starts[i + 1 :] if each is not None), (len(text), len(text)))
-            span = (last, max(last, following[0]))
+            following = next((start for start, _ in filter(None, found[i + 1 :])), len(text))
+            span = (last, following)
         spans.append(span)
         last = span[1]
     return spans
@@ -289,8 +270,5 @@ def _spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
 def _spread(tokens: Sequence[str], start: int, end: int) -> list[tuple[int, int]]:
     """Return the spans of the tokens of one word, in proportion to their lengths."""
     lengths = [len(token.removesuffix(_END).removesuffix(_CONTINUED)) or 1 for token in tokens]
-    ends, total = [start], 0
-    for length in lengths:
-        total += length
-        ends.append(start + (end - start) * total // sum(lengths))
-    return [*pairwise(ends)]
+    totals = accumulate(lengths, initial=0)
+    return [*pairwise(start + (end - start) * total // sum(lengths) for total in totals)]

@@ -104,12 +104,13 @@ TAGS_OF_TARGET = (">>", "<2")
 def pair_of(config: Config) -> Pair | None:
     """Return the pair that a bundle names, else the pair in the training files' names: train.en, train.de."""
     with needing("tags of languages need langcodes", extra="memories"):
-        codes = [
-            None if name is None else language_code(name)
-            for name in (config.languages.src, config.languages.tgt)
-        ]
-        endings = [None if name is None else _ending(name) for name in config.data.first_text]
-    return next((Pair(src, tgt) for src, tgt in (codes, endings) if src and tgt and src != tgt), None)
+        languages = config.languages.src, config.languages.tgt
+        codes = [language_code(name or "") for name in languages]
+        endings = [_ending(name or "") for name in config.data.first_text]
+    for src, tgt in (codes, endings):
+        if src and tgt and src != tgt:
+            return Pair(src, tgt)
+    return None
 
 
 def _ending(name: str) -> str | None:
@@ -122,8 +123,9 @@ def pairs_of(config: Config, tokenizers: TokenizerPair, named: Collection[Pair])
     """Return the pairs that a model translates, as `Bundle.pairs` does."""
     tag, src = config.languages.src_tag, tokenizers.src
     if tag is not None and config.languages.tgt_tag is not None and not tag.startswith(TAGS_OF_TARGET):
-        pairs = product(_tags_of_languages(src).items(), _tags_of_languages(tokenizers.tgt).items())
-        return {Pair(a, b): (src_tag, tgt_tag) for (a, src_tag), (b, tgt_tag) in pairs if a != b}
+        src_tags, tgt_tags = _tags_of_languages(src), _tags_of_languages(tokenizers.tgt)
+        tagged = [Pair(*codes) for codes in product(src_tags, tgt_tags)]
+        return {pair: (src_tags[pair.src], tgt_tags[pair.tgt]) for pair in tagged if pair.src != pair.tgt}
     own = pair_of(config)
     targets = _tags_of_languages(src, starts=TAGS_OF_TARGET)
     if named:  # its source language has no tag
@@ -133,8 +135,8 @@ def pairs_of(config: Config, tokenizers: TokenizerPair, named: Collection[Pair])
 
 def _tags_of_languages(tokenizer: Tokenizer, *, starts: str | tuple[str, ...] = "") -> dict[str, str]:
     """Return the tags of languages by code, of those with one of these starts."""
-    tags = [tag for tag in tokenizer.tags() if tag.startswith(starts)]
-    return dict(sorted((code, tag) for tag in tags if (code := language_code(tag)) is not None))
+    tags = [(language_code(tag), tag) for tag in tokenizer.tags() if tag.startswith(starts)]
+    return dict(sorted((code, tag) for code, tag in tags if code is not None))
 
 
 def choose_languages(

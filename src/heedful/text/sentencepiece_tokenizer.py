@@ -234,8 +234,12 @@ def token_spans(spm: sentencepiece.SentencePieceProcessor, text: str) -> list[tu
         data, message = text.encode(), spm.encode(text, out_type="serialized_proto")
     # How many characters end before each byte: all bytes of one but the first are 10xxxxxx.
     characters = [0, *accumulate(byte & 0xC0 != 0x80 for byte in data)]
-    tokens = [dict(fields(value)) for value in _nested(message, [_PIECES]) if isinstance(value, bytes)]
-    return [(characters[int(each.get(_BEGIN, 0))], characters[int(each.get(_END, 0))]) for each in tokens]
+    spans: list[tuple[int, int]] = []
+    for token in _nested(message, [_PIECES]):
+        numbers = dict(fields(bytes(token)))
+        start, end = (characters[int(numbers.get(field, 0))] for field in (_BEGIN, _END))
+        spans.append((start, end))
+    return spans
 
 
 def decode_tokens(spm: sentencepiece.SentencePieceProcessor, tokens: Sequence[str]) -> str:

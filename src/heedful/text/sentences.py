@@ -60,12 +60,13 @@ def split_sentences(text: str, *, within_lines: bool = True, at_line_ends: bool 
         within_lines: whether lines are split as well.
         at_line_ends: whether line ends separate sentences.
     """
-    lines = [text]
+    parts = [text]
     if at_line_ends:
-        ends = chain.from_iterable(each.span() for each in _LINE_END.finditer(text))
-        lines = [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
-    parts = chain.from_iterable(map(_sentences, lines)) if at_line_ends and within_lines else lines
-    return _as_sentences(chain.from_iterable(_split(each, None, _MAX_CHARACTERS) for each in parts))
+        ends = chain.from_iterable(match.span() for match in _LINE_END.finditer(text))
+        parts = [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
+        if within_lines:
+            parts = [*chain.from_iterable(map(_sentences, parts))]
+    return _as_sentences(chain.from_iterable(_split(part, None, _MAX_CHARACTERS) for part in parts))
 
 
 def split_text(text: str, tokenizer: Tokenizer | None, limit: int) -> list[Sentence]:

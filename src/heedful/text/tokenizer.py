@@ -7,11 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Annotated, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, Strict, TypeAdapter
+from typing_extensions import override
 
 from heedful.errors import InputError, TokenizerError
 from heedful.settings.parsing import mistake_of, parse_json, shown
@@ -156,12 +158,52 @@ class Tokenizer(ABC):
 
     def digest(self) -> bytes:
         """Return a SHA-256 of its files."""
-        files = self.to_files()
-        checksums = {suffix: hashlib.sha256(content).digest() for suffix, content in files.items()}
+        checksums = [
+            (suffix.encode(), hashlib.sha256(content).digest())
+            for suffix, content in sorted(self.to_files().items())
+        ]
         if len(checksums) == 1:
-            return next(iter(checksums.values()))
-        joined = b"".join(suffix.encode() + checksums[suffix] for suffix in sorted(checksums))
-        return hashlib.sha256(joined).digest()
+            return checksums[0][1]
+        return hashlib.sha256(b"".join(chain.from_iterable(checksums))).digest()
+
+
+class ListedTokenizer(Tokenizer):
+    """A tokenizer with a list of tokens by their ids.
+
+    Args:
+        kind: as of `Tokenizer`.
+        tokens: the token of each id.
+        ids: the ids of the four special tokens.
+        name: the name in error messages.
+
+    Raises:
+        TokenizerError: a repeated token, or an id that is not in the list.
+    """
+
+    def __init__(self, kind: str, tokens: Sequence[str], ids: SpecialIds, *, name: str) -> None:
+        self._tokens = list(tokens)
+        self._ids = ids_of_tokens(self._tokens, name)
+        self._special: dict[str, int] = {}  # that decoding omits
+        super().__init__(kind, len(self._tokens), ids, name=name)
+
+    @override
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        return [self._tokens[i] if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
+
+    @override
+    def _special_tokens(self) -> dict[str, int]:
+        return self._special
+
+    def _written(self, ids: Iterable[int], unknown: Iterable[str] | None) -> list[str]:
+        """Return the tokens that are not special, with the texts of unknown ones if these are given."""
+        texts, special = iter(unknown or ()), set(self._special.values())
+        tokens: list[str] = []
+        for i in map(int, ids):
+            if i == self.unk_id and unknown is not None:
+                tokens.append(next(texts))
+            elif i not in special and i < self.vocab_size:
+                tokens.append(self._tokens[i])
+        return tokens
 
 
 def is_sentinel(token: str) -> bool:
@@ -178,11 +220,9 @@ def _close(tag: str, tags: Sequence[str]) -> str:
     close = [name for name in bare if name.startswith(bare_tag)]
     close = close or difflib.get_close_matches(bare_tag, bare, n=_CLOSE_TAGS)
     names = [shown(bare[name]) for name in [*(close or bare)][:_CLOSE_TAGS]]
-    return (
-        f"did you mean {' or '.join(names)}?"
-        if close
-        else f"there are {len(bare)}, such as {', '.join(names)}"
-    )
+    if close:
+        return f"did you mean {' or '.join(names)}?"
+    return f"there are {len(bare)}, such as {', '.join(names)}"
 
 
 # The replacements of transformers' clean_up_tokenization.

@@ -4,7 +4,8 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from itertools import chain
+from typing import Self
 
 from pydantic import StrictBool, StrictStr
 from sentencepiece import SentencePieceNormalizer
@@ -21,10 +22,10 @@ from heedful.text.sentencepiece_tokenizer import (
     token_spans,
 )
 from heedful.text.tokenizer import (
+    ListedTokenizer,
     SpecialIds,
     Tokenizer,
     clean_up_tokenization,
-    ids_of_tokens,
     reading,
     refusing_surrogates,
 )
@@ -152,10 +153,10 @@ class _Saved:
     leading_tags: StrictBool = False
     clean_up_spaces: StrictBool = False
     underscores: StrictBool = False
-    added: list[Any] = field(default_factory=list)
+    added: list[AddedToken] = field(default_factory=list)
 
 
-class VocabularyTokenizer(Tokenizer):
+class VocabularyTokenizer(ListedTokenizer):
     """A SentencePiece model and the list of tokens by id; equal to transformers.
 
     A token that is not in the list is unk. A special token inside a text becomes that token, and the text
@@ -194,22 +195,21 @@ class VocabularyTokenizer(Tokenizer):
         name: str = "tokenizer",
     ) -> None:
         self._spm = load_sentencepiece(model, name=f"{name}{MODEL}")
-        self._tokens = list(tokens)
-        self._ids = ids_of_tokens(self._tokens, f"{name}{TOKENS}")
-        self.added = tuple(each for each in special if isinstance(each, AddedToken))
-        for token in (each if isinstance(each, str) else each.content for each in special):
-            if not token or token not in self._ids:
+        super().__init__(read_kind(model), tokens, ids, name=f"{name}{TOKENS}")
+        self.added = tuple(token for token in special if isinstance(token, AddedToken))
+        plain = [token for token in special if isinstance(token, str)]
+        known = self._ids.keys() - {""}
+        for token in (*plain, *(added.content for added in self.added)):
+            if token not in known:
                 raise TokenizerError(
                     f"{name}{TOKENS}: the special token {shown(token)} is not among the tokens; add it"
                 )
-        super().__init__(read_kind(model), len(self._tokens), ids, name=f"{name}{TOKENS}")
-        own = dict.fromkeys(self._tokens[i] for i in self._saved_ids.values())
-        own |= dict.fromkeys(each for each in special if isinstance(each, str))
+        four = self.tokens(self._saved_ids.values())
+        own = [*four, *plain, *(added.content for added in self.added if added.special)]
         split = {token: AddedToken(content=token, id=self._ids[token], special=True) for token in own}
-        split |= {each.content: each for each in self.added}
-        self._special = {token: each.id for token, each in split.items() if each.special or token in own}
-        self._special_ids = frozenset(self._special.values())
-        is_normalized = any(each.normalized for each in split.values())
+        split |= {added.content: added for added in self.added}
+        self._special = {token: split[token].id for token in own}
+        is_normalized = any(added.normalized for added in self.added)
         self._split = AddedTokens(split.values(), normalize=_normalizer(model) if is_normalized else None)
         self._model = model
         self._leading_tags = leading_tags
@@ -224,7 +224,7 @@ class VocabularyTokenizer(Tokenizer):
                 files[MODEL],
                 saved.pieces,
                 saved.ids,
-                special=[*saved.special, *map(AddedToken.read, saved.added)],
+                special=[*saved.special, *saved.added],
                 leading_tags=saved.leading_tags,
                 clean_up_spaces=saved.clean_up_spaces,
                 underscores=saved.underscores,
@@ -246,13 +246,14 @@ class VocabularyTokenizer(Tokenizer):
 
     @override
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        parts = [self._parts(text) for text in texts]
-        plain = [part for each in parts for part, _, _ in each if isinstance(part, str)]
+        parts = [[part for part, _, _ in self._parts(text)] for text in texts]
+        plain = [part for part in chain.from_iterable(parts) if isinstance(part, str)]
         tokenised = iter(self._tokenise(plain))
-        return [
-            [i for part, _, _ in each for i in (next(tokenised) if isinstance(part, str) else (part,))]
-            for each in parts
-        ]
+        batch: list[list[int]] = []
+        for of_text in parts:
+            ids = [next(tokenised) if isinstance(part, str) else [part] for part in of_text]
+            batch.append([*chain.from_iterable(ids)])
+        return batch
 
     @override
     def spans(self, text: str) -> list[tuple[int, int]]:
@@ -264,21 +265,10 @@ class VocabularyTokenizer(Tokenizer):
 
     @override
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        texts = iter(unknown or ())
-        tokens = []
-        for i in map(int, ids):
-            if i == self.unk_id and unknown is not None:
-                tokens.append(next(texts))
-            elif i not in self._special_ids and i < self.vocab_size:
-                tokens.append(self._tokens[i])
-        text = decode_tokens(self._spm, tokens).strip()
+        text = decode_tokens(self._spm, self._written(ids, unknown)).strip()
         if self._underscores:
             text = text.replace("_", " ").strip()
         return clean_up_tokenization(text) if self._clean_up_spaces else text
-
-    @override
-    def tokens(self, ids: Iterable[int]) -> list[str]:
-        return [self._tokens[i] if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
 
     @override
     def tag_ids(self, tag: str) -> tuple[int, ...]:
@@ -344,7 +334,7 @@ _BYTE_SPECIAL = (
 
 @dataclass(frozen=True)
 class _SavedBytes:
-    added: list[Any] = field(default_factory=list)
+    added: list[AddedToken] = field(default_factory=list)
 
 
 class ByteTokenizer(Tokenizer):
@@ -363,21 +353,26 @@ class ByteTokenizer(Tokenizer):
     """
 
     def __init__(self, added: Sequence[AddedToken] = (), *, name: str = "tokenizer") -> None:
-        if [each.id for each in added] != [*range(_FIRST_ADDED, _FIRST_ADDED + len(added))]:
+        size = _FIRST_ADDED + len(added)
+        if [token.id for token in added] != [*range(_FIRST_ADDED, size)]:
             raise TokenizerError(
                 f"{name}{BYTES}: the ids of added tokens are not {_FIRST_ADDED} and following"
             )
-        size = _FIRST_ADDED + len(added)
         super().__init__("byte", size, SpecialIds(pad=0, unk=2, bos=0, eos=1), name=name)
         self._added = tuple(added)
-        self._own = {each.id: each for each in (*_BYTE_SPECIAL, *added)}
-        self._split = AddedTokens(self._own.values())
+        own = (*_BYTE_SPECIAL, *added)
+        self._special = {token.content: token.id for token in own if token.special}
+        self._names = {_FIRST_BYTE + byte: chr(byte) for byte in range(256)}
+        self._names |= {token.id: token.content for token in own}
+        self._bytes = {_FIRST_BYTE + byte: bytes([byte]) for byte in range(256)}
+        self._bytes |= {token.id: b"" if token.special else token.content.encode() for token in own}
+        self._split = AddedTokens(own)
 
     @classmethod
     @override
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
         with reading(files[BYTES], _SavedBytes, f"{name}{BYTES}") as saved:
-            tokenizer = cls([*map(AddedToken.read, saved.added)], name=name)
+            tokenizer = cls(saved.added, name=name)
             if files[BYTES] != tokenizer.to_files()[BYTES]:
                 raise ValueError("not the description of a byte tokenizer")
         return tokenizer
@@ -398,30 +393,19 @@ class ByteTokenizer(Tokenizer):
     @override
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
         texts = iter(unknown or ())
-        encoded = bytearray()
+        encoded = b""
         for i in map(int, ids):
-            if i == self.unk_id and unknown is not None:
-                encoded += next(texts).encode()
-            elif i in self._own:
-                encoded += b"" if self._own[i].special else self._own[i].content.encode()
-            elif _FIRST_BYTE <= i < _FIRST_BYTE + 256:
-                encoded.append(i - _FIRST_BYTE)
+            is_replaced = i == self.unk_id and unknown is not None
+            encoded += next(texts).encode() if is_replaced else self._bytes.get(i, b"")
         return encoded.decode(errors="ignore")
 
     @override
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        return [
-            self._own[i].content
-            if i in self._own
-            else chr(i - _FIRST_BYTE)
-            if 0 <= i - _FIRST_BYTE < 256
-            else f"<{i}>"
-            for i in map(int, ids)
-        ]
+        return [self._names.get(i, f"<{i}>") for i in map(int, ids)]
 
     @override
     def _special_tokens(self) -> dict[str, int]:
-        return {each.content: i for i, each in self._own.items() if each.special}
+        return self._special
 
     def _with_spans(self, text: str) -> list[tuple[int, tuple[int, int]]]:
         result: list[tuple[int, tuple[int, int]]] = []
@@ -431,6 +415,6 @@ class ByteTokenizer(Tokenizer):
                 continue
             with refusing_surrogates(text):
                 encoded = [character.encode() for character in text[start:end]]
-            for at, bytes_of_character in enumerate(encoded, start=start):
-                result += ((_FIRST_BYTE + byte, (at, at + 1)) for byte in bytes_of_character)
+            for at, character_bytes in enumerate(encoded, start=start):
+                result += ((_FIRST_BYTE + byte, (at, at + 1)) for byte in character_bytes)
         return result

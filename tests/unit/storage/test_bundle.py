@@ -1,5 +1,6 @@
 import hashlib
 import json
+import re
 import shutil
 import struct
 from collections.abc import Callable
@@ -10,8 +11,8 @@ import pytest
 import torch
 from command_line import heedful
 from full_disk import files_limited_to, record_syncs
-from safetensors.torch import load_file, save_file
-from small_models import assert_same_weights, small_config, small_model
+from safetensors.torch import load_file, save, save_file
+from small_models import assert_same_weights, small_config
 from tiny_bundle import save_memorised
 
 from heedful.errors import BundleError, HeedfulError, OptionError
@@ -60,7 +61,11 @@ def saved(tokenizers: TokenizerPair, tmp_path: Path) -> Path:
     return tmp_path / "best"
 
 
-def rewrite(path: Path, change: Callable[[dict[str, Any]], object], *, settings_sum: bool = False) -> None:
+Change = Callable[[dict[str, Any]], object]
+HUGE = 10**9
+
+
+def rewrite(path: Path, change: Change, *, settings_sum: bool = False) -> None:
     """Change config.json, as an adversary would: with a fitting checksum where asked for."""
     file = path / "config.json"
     description = json.loads(file.read_text(encoding="utf-8"))
@@ -72,14 +77,22 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object], *, settings_
     file.write_text(json.dumps(description), encoding="utf-8")
 
 
+def rewrite_settings(path: Path, section: str, **values: object) -> None:
+    rewrite(path, lambda description: description["config"][section].update(values), settings_sum=True)
+
+
+def replace_file(path: Path, name: str, content: bytes) -> None:
+    """Write a file of a bundle, with a fitting checksum."""
+    (path / name).write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    rewrite(path, lambda description: description["sha256"].update({name: digest}))
+
+
 def rewrite_weights(path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
     """Change the weights and the checksum with them."""
-    file = path / "model.safetensors"
-    weights = load_file(file)
+    weights = load_file(path / "model.safetensors")
     change(weights)
-    save_file(weights, file)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    rewrite(path, lambda description: description["sha256"].update({file.name: digest}))
+    replace_file(path, "model.safetensors", save(weights))
 
 
 def refusal(path: Path) -> str:
@@ -197,25 +210,18 @@ def test_nothing_in_a_bundle_is_a_pickle(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "README.md"])
-@pytest.mark.parametrize("damage", ["truncate", "alter", "empty"])
+@pytest.mark.parametrize("damage", ["truncate", "alter", "empty", "remove"])
 def test_a_damaged_file_is_one_line_that_names_it(saved: Path, name: str, damage: str) -> None:
     content = (saved / name).read_bytes()
     middle = len(content) // 2
-    damaged = {
-        "truncate": content[:middle],
-        "alter": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
-        "empty": b"",
-    }[damage]
-    (saved / name).write_bytes(damaged)
-    message = refusal(saved)
-    assert name in message
-    assert "altered" in message or "missing" in message
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.model"])
-def test_a_missing_file_is_one_line_that_names_it(saved: Path, name: str) -> None:
     (saved / name).unlink()
-    assert f"{name}: missing; the bundle is incomplete" in refusal(saved)
+    if damage != "remove":
+        altered = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        (saved / name).write_bytes({"truncate": content[:middle], "alter": altered, "empty": b""}[damage])
+    if (name, damage) == ("config.json", "remove"):  # which makes it no bundle
+        assert "no bundle" in refusal(saved)
+    else:
+        assert re.search(rf"{name}.*(altered|missing)", refusal(saved))
 
 
 def test_a_file_is_not_replaced_by_a_bundle(saved: Path, tmp_path: Path) -> None:
@@ -234,41 +240,44 @@ def test_the_model_card_may_be_edited(saved: Path) -> None:
 def test_a_newer_format_is_refused_before_anything_else_is_read(saved: Path) -> None:
     (saved / "model.safetensors").unlink()
     rewrite(saved, lambda description: description.update(format_version=FORMAT_VERSION + 1, config=None))
-    assert f"format_version {FORMAT_VERSION + 1} is newer than the {FORMAT_VERSION} read here" in refusal(
-        saved
-    )
+    assert f"format_version {FORMAT_VERSION + 1} " in refusal(saved)
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "settings_sum"),
     [
-        lambda description: description["config"]["model"].update(num_heads=4),
-        lambda description: description["scores"].update(bleu=99.0),
-        lambda description: description.pop("sha256"),
-        lambda description: description.pop("config"),
-        lambda description: description.pop("format_version"),
-        lambda description: description.update(format_version="1"),
-        lambda description: description.update(sha256="none"),
-        lambda description: description.update(sha256={}),
-        lambda description: description.update(scores=None),
+        (lambda description: description["config"]["model"].update(num_heads=4), False),
+        (lambda description: description["scores"].update(bleu=99.0), False),
+        *((lambda description, key=key: description.pop(key), False) for key in ("sha256", "config")),
+        (lambda description: description.pop("format_version"), False),
+        (lambda description: description.update(format_version="1"), False),
+        (lambda description: description.update(sha256="none"), False),
+        (lambda description: description.update(sha256={}), False),
+        (lambda description: description.update(scores=None), False),
+        (lambda description: description["sha256"].update({"../other.txt": "0" * 64}), True),
+        (lambda description: description["sha256"].update({"/etc/passwd": "0" * 64}), True),
+        (lambda description: description["sha256"].update({"": "0" * 64}), True),
+        (lambda description: description["scores"].update(bleu="high"), True),
+        (lambda description: description["scores"].update(bleu=[1]), True),
     ],
 )
-def test_an_altered_description_is_one_line(saved: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    rewrite(saved, change)
-    assert "best" in refusal(saved)
+def test_an_altered_description_is_one_line(saved: Path, change: Change, settings_sum: bool) -> None:
+    rewrite(saved, change, settings_sum=settings_sum)
+    assert "config.json: " in refusal(saved)
+    assert heedful("inspect", saved).err.count("\n") == 1
 
 
-def test_a_description_that_is_no_object_is_one_line(saved: Path) -> None:
-    for text in ("[]", "3", "null", "{", "\ud800".encode("utf-8", "surrogatepass").decode("latin-1")):
-        (saved / "config.json").write_text(text, encoding="utf-8")
-        assert "config.json" in refusal(saved)
-    (saved / "config.json").write_bytes(b"\xff\xfe")
-    assert "config.json" in refusal(saved)
+@pytest.mark.parametrize(
+    "content", [b"[]", b"3", b"null", b"{", b"\xff\xfe", b"\xed\xa0\x80", b"[" * 100_000], ids=range(7)
+)
+def test_a_description_that_is_no_object_is_one_line(saved: Path, content: bytes) -> None:
+    (saved / "config.json").write_bytes(content)
+    assert "config.json: " in refusal(saved)
 
 
 def test_a_configuration_that_is_not_valid_is_one_line_even_with_a_fitting_checksum(saved: Path) -> None:
-    rewrite(saved, lambda description: description["config"]["model"].update(size=4), settings_sum=True)
-    assert "unknown key 'model.size'" in refusal(saved)
+    rewrite_settings(saved, "model", size=4)
+    assert "model.size" in refusal(saved)
 
 
 @pytest.mark.parametrize(
@@ -289,10 +298,8 @@ def test_weights_that_do_not_belong_to_the_configuration_are_named(
 
 
 def test_weights_that_cannot_be_read_are_one_line_even_with_a_fitting_checksum(saved: Path) -> None:
-    (saved / "model.safetensors").write_bytes(b"x" * 100)
-    digest = hashlib.sha256(b"x" * 100).hexdigest()
-    rewrite(saved, lambda description: description["sha256"].update({"model.safetensors": digest}))
-    assert "model.safetensors: cannot be read" in refusal(saved)
+    replace_file(saved, "model.safetensors", b"x" * 100)
+    assert "model.safetensors: " in refusal(saved)
 
 
 def test_a_wrong_shape_is_found_before_any_weight_is_changed(tokenizers: TokenizerPair) -> None:
@@ -405,26 +412,6 @@ def test_what_is_no_bundle_says_what_to_give(tmp_path: Path) -> None:
     assert "this run has no bundle yet" in refusal(tmp_path)
 
 
-Change = Callable[[dict[str, Any]], object]
-HUGE = 10**9
-
-
-def rewritten(path: Path, change: Change) -> Path:
-    """Change config.json of a bundle, and its checksum with it."""
-    file = path / "config.json"
-    description = json.loads(file.read_text(encoding="utf-8"))
-    change(description)
-    settings = {key: description[key] for key in ("config", "scores")}
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-    description["sha256"]["settings"] = digest
-    file.write_text(json.dumps(description), encoding="utf-8")
-    return path
-
-
-def with_settings(section: str, **values: object) -> Change:
-    return lambda description: description["config"][section].update(values)
-
-
 @pytest.mark.parametrize(
     ("section", "key", "value"),
     [
@@ -441,70 +428,36 @@ def with_settings(section: str, **values: object) -> Change:
     ],
 )
 def test_numbers_that_no_model_has_are_one_line_that_names_them(
-    tmp_path: Path, section: str, key: str, value: object
+    saved: Path, section: str, key: str, value: object
 ) -> None:
     values = {key: value}
     if section == "model" and ("vocab_size" in key or "pad_id" in key):
         values[key.replace("src", "tgt")] = value  # one matrix for both sides
-    path = rewritten(save_memorised(tmp_path / "bundle"), with_settings(section, **values))
+    rewrite_settings(saved, section, **values)
     for load in (load_bundle, load_model):
         with pytest.raises(BundleError, match=f"{section}.{key}") as caught:
-            load(path)
+            load(saved)
         assert str(caught.value).count("\n") == 0
-        assert len(str(caught.value)) < 400 + len(str(path))
+        assert len(str(caught.value)) < 400 + len(str(saved))
 
 
-def test_the_command_line_says_so_in_one_line(tmp_path: Path) -> None:
-    path = save_memorised(tmp_path / "bundle")
-    rewritten(path, with_settings("model", decoder_start_id=HUGE))
+def test_the_command_line_says_so_in_one_line(saved: Path) -> None:
+    rewrite_settings(saved, "model", decoder_start_id=HUGE)
     for engine in ("native", "torch"):
-        outcome = heedful("translate", path, "--engine", engine, stdin=b"the cat sleeps .\n")
+        outcome = heedful("translate", saved, "--engine", engine, stdin=b"the cat sleeps .\n")
         assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
-        assert f"model.decoder_start_id={HUGE} must be below model.tgt_vocab_size=" in outcome.err
+        assert f"model.decoder_start_id={HUGE} " in outcome.err
 
 
-def test_sizes_that_weights_do_not_have_are_found_before_any_memory_is_taken(tmp_path: Path) -> None:
-    path = save_memorised(tmp_path / "bundle")
-    rewritten(path, with_settings("model", d_model=2**20, num_heads=2**16, d_ff=2**20, positions="alibi"))
-    with pytest.raises(BundleError, match="has shape"):
-        load_bundle(path)
+def test_sizes_that_weights_do_not_have_are_found_before_any_memory_is_taken(saved: Path) -> None:
+    rewrite_settings(saved, "model", d_model=2**20, num_heads=2**16, d_ff=2**20, positions="alibi")
+    assert "has shape" in refusal(saved)
 
 
-def test_a_tokenizer_with_more_ids_than_the_model_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_with_more_ids_than_the_model_is_refused(saved: Path, tmp_path: Path) -> None:
     tokenizer = (save_memorised(tmp_path / "other") / "tokenizer.model").read_bytes()
-    path, model = tmp_path / "bundle", small_model()
-    save_model(model, Config(model=model.config), path, card="")
-    (path / "tokenizer.model").write_bytes(tokenizer)
-    digest = hashlib.sha256(tokenizer).hexdigest()
-    rewritten(path, lambda description: description["sha256"].update({"tokenizer.model": digest}))
-    with pytest.raises(BundleError, match="source tokenizer"):
-        load_bundle(path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda description: description["sha256"].update({"../other.txt": "0" * 64}),
-        lambda description: description["sha256"].update({"/etc/passwd": "0" * 64}),
-        lambda description: description["sha256"].update({"": "0" * 64}),
-        lambda description: description["scores"].update(bleu="high"),
-        lambda description: description["scores"].update(bleu=[1]),
-    ],
-)
-def test_names_that_leave_the_bundle_and_scores_that_are_none_are_altered(
-    tmp_path: Path, change: Change
-) -> None:
-    path = rewritten(save_memorised(tmp_path / "bundle"), change)
-    with pytest.raises(HeedfulError, match=r"config\.json: .*copy the bundle again"):
-        load_bundle(path)
-    assert heedful("inspect", path).err.count("\n") == 1
-
-
-def test_a_description_of_endless_depth_is_one_line(tmp_path: Path) -> None:
-    path = save_memorised(tmp_path / "bundle")
-    (path / "config.json").write_text("[" * 100_000, encoding="utf-8")
-    with pytest.raises(BundleError, match=r"config\.json"):
-        load_bundle(path)
+    replace_file(saved, "tokenizer.model", tokenizer)
+    assert "source tokenizer" in refusal(saved)
 
 
 def test_a_model_with_more_tokens_than_its_tokenizer_writes_nothing_for_them(tmp_path: Path) -> None:

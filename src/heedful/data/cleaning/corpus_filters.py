@@ -18,7 +18,7 @@ from heedful.data.cleaning.pair import (
     alike,
     foreign_letters,
 )
-from heedful.data.cleaning.survey import Keys, Survey
+from heedful.data.cleaning.survey import HeldOut, Keys, Survey
 
 Mask = npt.NDArray[np.bool_]
 
@@ -45,26 +45,19 @@ def duplicate_source(survey: Survey) -> Mask:
     return _repeated(survey.sources) & ~_repeated(survey.pairs)
 
 
-def in_held_out(survey: Survey, name: str) -> Mask | None:
+def in_held_out(survey: Survey, held_out: HeldOut) -> Mask:
     """The pair is in the held-out set."""
-    held_out = survey.held_out.get(name)
-    return None if held_out is None else np.isin(survey.pairs, held_out.pairs)
+    return np.isin(survey.pairs, held_out.pairs)
 
 
-def nearly_in_held_out(survey: Survey, name: str) -> Mask | None:
+def nearly_in_held_out(survey: Survey, held_out: HeldOut) -> Mask:
     """A pair that differs in case, digits and punctuation alone is in the held-out set."""
-    held_out = survey.held_out.get(name)
-    if held_out is None:
-        return None
-    return np.isin(survey.shapes, held_out.shapes) & ~np.isin(survey.pairs, held_out.pairs)
+    return np.isin(survey.shapes, held_out.shapes) & ~in_held_out(survey, held_out)
 
 
-def source_in_held_out(survey: Survey, name: str) -> Mask | None:
+def source_in_held_out(survey: Survey, held_out: HeldOut) -> Mask:
     """The source is in the held-out set, with another target."""
-    held_out = survey.held_out.get(name)
-    if held_out is None:
-        return None
-    return np.isin(survey.sources, held_out.sources) & ~np.isin(survey.pairs, held_out.pairs)
+    return np.isin(survey.sources, held_out.sources) & ~in_held_out(survey, held_out)
 
 
 def outlier(survey: Survey) -> Mask | None:
@@ -105,9 +98,9 @@ def other_language(survey: Survey) -> Callable[[Pair], bool] | None:
 
     Not applied to sentences of under 20 letters; similar languages count as one.
     """
-    (src, tgt), identifier = survey.languages, survey.identifier
-    if identifier is None or src is None or tgt is None:
+    if survey.identified is None:
         return None
+    identifier, src, tgt = survey.identified
     swapped = swapped_languages(survey)
 
     def check(pair: Pair) -> bool:
@@ -123,8 +116,10 @@ def swapped_languages(survey: Survey) -> Callable[[Pair], bool] | None:
     The product of both probabilities is over 0.1, and a hundred times the product for the right direction.
     One of both has at least 20 letters.
     """
-    (src, tgt), identifier = survey.languages, survey.identifier
-    if identifier is None or src is None or tgt is None or alike(src, tgt):
+    if survey.identified is None:
+        return None
+    identifier, src, tgt = survey.identified
+    if alike(src, tgt):
         return None
 
     def check(pair: Pair) -> bool:

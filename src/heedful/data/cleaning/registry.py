@@ -10,7 +10,7 @@ import numpy as np
 from heedful.data.cleaning import corpus_filters as corpus
 from heedful.data.cleaning import filters as pair_filters
 from heedful.data.cleaning.pair import Pair
-from heedful.data.cleaning.survey import Survey
+from heedful.data.cleaning.survey import HeldOut, Survey
 
 Check = Callable[[Pair], bool]
 
@@ -65,8 +65,13 @@ def _of_held_out(name: str, description: str) -> Iterator[Filter]:
         ("nearly-in", corpus.nearly_in_held_out, True),
         ("source-in", corpus.source_in_held_out, False),
     ):
-        each = _of_corpus(f"{prefix}-{name}", partial(mask, name=name), removes=removes)
-        yield replace(each, finds=_first_line(mask).replace("held-out", description))
+        marked = _of_corpus(f"{prefix}-{name}", partial(_overlap, mask=mask, name=name), removes=removes)
+        yield replace(marked, finds=_first_line(mask).replace("held-out", description))
+
+
+def _overlap(survey: Survey, mask: Callable[[Survey, HeldOut], corpus.Mask], name: str) -> corpus.Mask | None:
+    """Return the mask of a held-out set; None if the survey has no such set."""
+    return mask(survey, survey.held_out[name]) if name in survey.held_out else None
 
 
 def _first_line(function: Callable[..., object]) -> str:
@@ -120,14 +125,20 @@ class PairChecker:
     """
 
     def __init__(self, survey: Survey, *, filters: Sequence[Filter] = FILTERS) -> None:
-        self.missing = {f.name: f.needs for f in filters if f.needs and find_spec(f.needs) is None}
-        built = [(each, each.build(survey)) for each in filters]
-        checks = [(each, check) for each, check in built if check is not None]
-        self.applied = [each for each, _ in checks]
-        self._checks = [(each.name, check) for each, check in checks if each is not EMPTY]
+        self.missing: dict[str, str] = {}
+        self.applied: list[Filter] = []
+        self._checks: dict[str, Check] = {}
+        for pair_filter in filters:
+            needs = pair_filter.needs
+            if needs and find_spec(needs) is None:
+                self.missing[pair_filter.name] = needs
+            elif check := pair_filter.build(survey):
+                self.applied.append(pair_filter)
+                self._checks[pair_filter.name] = check
+        self._checks.pop(EMPTY.name, None)
 
     def faults(self, pair: Pair) -> list[str]:
         """Return the names of the filters that find a fault; of an empty pair only "empty"."""
         if pair_filters.empty(pair):
             return [EMPTY.name]
-        return [name for name, check in self._checks if check(pair)]
+        return [name for name, check in self._checks.items() if check(pair)]

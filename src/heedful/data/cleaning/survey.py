@@ -92,6 +92,12 @@ class Survey:
     languages: tuple[str | None, str | None] = (None, None)
 
     @property
+    def identified(self) -> tuple[Identifier, str, str] | None:
+        """The identifier and the languages of source and target; None if one of them is unknown."""
+        src, tgt = self.languages
+        return (self.identifier, src, tgt) if self.identifier and src and tgt else None
+
+    @property
     def num_pairs(self) -> int:
         """The number of pairs, empty ones included."""
         return len(self.pairs)

@@ -6,7 +6,7 @@ import pytest
 from surveyed import survey_of
 from ten_pairs import ENGLISH, GERMAN
 
-from heedful.data.cleaning import Pair, language_identifier
+from heedful.data.cleaning import FILTERS, Pair, language_identifier
 from heedful.data.cleaning import corpus_filters as corpus
 from heedful.data.cleaning.pair import Identifier
 from heedful.errors import ConfigError
@@ -45,8 +45,9 @@ def test_what_is_held_out_is_found_exactly_nearly_and_by_its_source() -> None:
     masks = (corpus.in_held_out, corpus.nearly_in_held_out, corpus.source_in_held_out)
     for name, other in (("valid", "test"), ("test", "valid")):
         found = survey_of(train, **{name: valid})
-        assert [marked(mask(found, name)) for mask in masks] == [[0], [1], [2]]
-        assert [mask(found, other) for mask in masks] == [None] * 3
+        assert [marked(mask(found, found.held_out[name])) for mask in masks] == [[0], [1], [2]]
+        unused = [each for each in FILTERS if each.name.endswith(f"in-{other}")]
+        assert [each.build(found) for each in unused] == [None] * 3
 
 
 def test_a_length_unlike_all_others_is_an_outlier() -> None:
