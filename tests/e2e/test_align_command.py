@@ -179,7 +179,7 @@ def test_the_progress_of_a_check_is_that_of_its_translations(run_with_text: Path
     ]
 
 
-def test_what_is_learned_is_measured_and_used(run_with_text: Path, tmp_path: Path) -> None:
+def test_a_shortlist_is_measured_and_used(run_with_text: Path, tmp_path: Path) -> None:
     good, none = tmp_path / "good", tmp_path / "none"
     outcome = heedful(*learn(run_with_text, good, "--check", run_with_text / "train.en", "--json"))
     assert outcome.code == 0, outcome.err

@@ -265,7 +265,7 @@ def test_a_request_may_name_a_stored_glossary(bundle: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_server_without_a_file_says_so(bundle: Path) -> None:
+def test_a_server_without_a_file_stores_no_glossaries(bundle: Path) -> None:
     with translation_server(f"en-de={bundle}") as server:
         reply = server.post("/translate", {"q": "a", "source": "en", "target": "de", "glossary": "x"})
         assert (reply.status, reply.json) == (404, {"error": "Glossary not found"})

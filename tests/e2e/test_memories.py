@@ -144,9 +144,7 @@ def test_memories_that_cannot_be_used_are_refused(
 
 
 @pytest.mark.parametrize("bad", ["\0bad\n", "the cat sleeps .\n\0bad\n"])
-def test_what_is_written_beside_a_translation_is_whole_or_not_there(
-    run: Path, memory: Path, tmp_path: Path, bad: str
-) -> None:
+def test_a_new_memory_is_complete_or_absent(run: Path, memory: Path, tmp_path: Path, bad: str) -> None:
     output, beside = tmp_path / "out.txt", ["--to-tmx", tmp_path / "x.tmx"]
     before = sorted(tmp_path.iterdir())
     outcome = heedful("translate", run, "--memory", memory, *beside, "-o", output, stdin=bad.encode())

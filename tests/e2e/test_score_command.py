@@ -181,7 +181,7 @@ def test_a_model_of_many_languages_takes_them(files: list[object], tmp_path: Pat
     }
 
 
-def test_what_the_search_may_never_write_is_impossible_and_json_stays_json(tmp_path: Path) -> None:
+def test_suppressed_tokens_score_minus_infinity_and_null_in_json(tmp_path: Path) -> None:
     bundle = nllb_like()
     save_bundle(bundle, tmp_path / "many", card="# Many languages\n")
     (tmp_path / "s").write_bytes(text(["the house"]))
