@@ -120,15 +120,21 @@ def test_shards_of_every_kind_are_the_same_ids(folder: Path) -> None:
     assert not [*(folder / "cache").iterdir()]
 
 
-def test_training_waits_for_all_shards(folder: Path) -> None:
+def test_training_waits_for_all_shards(run: Path, folder: Path) -> None:
+    vocabulary = ["--set", f"tokenizer.bundle={run}", "--set", "tokenizer.vocab_size=60"]
     good = (folder / "in" / "c.tsv").read_bytes()
     (folder / "in" / "c.tsv").write_bytes(good + b"no tab\n")
     assert_one_clear_line(prepare(folder), 1, "in/c.tsv")
     assert stores(folder / "out") == []  # the vocabulary is learned from all of them, first
-    assert_one_clear_line(train(folder), 1, "out: ", "heedful prepare --resume")
+    failed = prepare(folder, *vocabulary, output="ids")
+    assert failed.code == 1
+    assert "in/c.tsv" in failed.err.splitlines()[-1]
+    assert len(stores(folder / "ids")) == 2
+    ids = ("--pairs", folder / "ids")
+    assert_one_clear_line(train(folder, *ids), 1, "ids: ", "heedful prepare --resume")
     (folder / "in" / "c.tsv").write_bytes(good)
-    assert prepare(folder, "--resume").code == 0
-    assert train(folder).code == 0
+    assert prepare(folder, *vocabulary, "--resume", output="ids").code == 0
+    assert train(folder, *ids).code == 0
 
 
 def contents(folder: Path) -> dict[str, bytes]:
