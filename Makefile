@@ -76,7 +76,7 @@ test-classes: $(STAMP) ## Run the tests that depend on the CPU as each class of 
 bounds: $(STAMP) ## Print how close comparisons of floats come to their tolerances (ARGS='--levels best').
 	@$(QUIETLY) $(BIN)/python tools/near_bounds.py $(WORKERS_OF_TESTS) $(ARGS)
 
-mutants: $(STAMP) ## Show that the quick tests find ten wrong versions of the mathematics.
+mutants: $(STAMP) ## Show that the quick tests find known wrong versions of the mathematics and of the way of a text.
 	@$(QUIETLY) $(BIN)/python tools/mutants.py
 
 check: $(STAMP) ## Check format, lint, types, CI files and architecture.

@@ -1,4 +1,4 @@
-"""Show that the quick tests find ten known wrong versions of the mathematics.
+"""Show that the quick tests find known wrong versions: ten of the mathematics, three of the way of a text.
 
     python tools/mutants.py          # or make mutants
 
@@ -29,6 +29,8 @@ CORE = (
     "tests/equivalence/test_accumulation_equals_one_batch.py",
     "tests/equivalence/test_beam_is_exhaustive.py",
     "tests/unit/decoding/test_beam.py",
+    "tests/unit/bulk/test_tries_and_memories.py",
+    "tests/unit/decoding/test_alignment.py",
     "tests/unit/text/test_sentences.py",
     "tests/e2e/test_lines_that_are_too_long.py",
     "tests/equivalence/test_cache_equals_full.py",
@@ -120,6 +122,24 @@ MUTANTS = (
         "decoding/texts.py",
         "parts = split_text(text, src, most)",
         "parts = split_text(text, src, most)[:-1]",
+    ),
+    Mutant(
+        "no second try for a lost placeholder",
+        "documents/document_file.py",
+        "left = [index for index in left if not new[index]]",
+        "left = []",
+    ),
+    Mutant(
+        "a match of the memory is searched",
+        "bulk/memories.py",
+        'yield line if match is None else ""',
+        "yield line",
+    ),
+    Mutant(
+        "links of joined parts not shifted",
+        "decoding/translation.py",
+        "links += segment.alignment.moved(src, tgt).links",
+        "links += segment.alignment.links",
     ),
 )
 

@@ -152,7 +152,7 @@ def test_a_configuration_names_classes_of_plugins_alone(name: str) -> None:
         ("part.txt", "", "part.txt"),
     ],
 )
-def test_a_file_that_is_no_plugin_gets_one_line(tmp_path: Path, name: str, content: str, part: str) -> None:
+def test_files_that_are_no_plugins_are_refused(tmp_path: Path, name: str, content: str, part: str) -> None:
     (tmp_path / name).write_text(content, "utf-8")
     assert_one_clear_line(heedful("inspect", "--machine", "--plugin", tmp_path / name), 2, part)
     assert_one_clear_line(heedful("inspect", "--machine", "--plugin", tmp_path / "no.py"), 2, "no.py")

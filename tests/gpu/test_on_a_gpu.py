@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from device_cases import assert_equal
 from fake_gpu import OnGpu
 from safetensors.torch import load_file
 from small_models import prepared, small_config, small_model
 from ten_pairs import as_options, write_pairs
 from tiny_bundle import save_memorised
-from tolerances import BF16, FLOAT32, close
+from tolerances import BF16, FLOAT32, assert_close, close
 from trainer_worlds import Source, make
 
 from heedful.data.batches import Batch
@@ -142,7 +141,7 @@ def test_graphed_passes_have_the_gradients_of_others(on_gpu: OnGpu, is_real: boo
             sums = accumulate_gradients(model, batches, train, precision="float32", graphs=graphs)
             assert sums.smoothed == close(wanted.smoothed, FLOAT32.MODEL)
             assert sums.nll == close(wanted.nll, FLOAT32.MODEL)
-            assert_equal(gradients(model), plain, FLOAT32.MODEL.at(64))
+            assert_close(gradients(model), plain, FLOAT32.MODEL.at(64))
     assert len(recorded) == 2
 
 
@@ -183,7 +182,7 @@ def test_a_resumed_run_is_the_whole_one_bit_for_bit(
     assert all(torch.equal(one, other) for one, other in zip(whole, parts, strict=True))
 
 
-def test_the_logits_of_a_batch_are_never_all_there(on_gpu: OnGpu, is_real: bool) -> None:
+def test_peak_memory_is_below_the_logits_of_a_batch(on_gpu: OnGpu, is_real: bool) -> None:
     vocab_size, rows, length = (32_000, 256, 64) if is_real else (50, 4, 6)
     all_logits = 4 * rows * length * vocab_size
     with on_gpu() as device:
@@ -205,7 +204,7 @@ def test_the_logits_of_a_batch_are_never_all_there(on_gpu: OnGpu, is_real: bool)
     assert (training.mib > 0.0) == is_real
 
 
-def test_a_batch_that_is_found_to_fit_fits(on_gpu: OnGpu, is_real: bool) -> None:
+def test_the_batch_found_for_free_memory_fits(on_gpu: OnGpu, is_real: bool) -> None:
     width, free, layers = (512, 2048 * MIB, 2) if is_real else (8, 1 << 40, 1)
     longest = 60, 50
     with on_gpu() as device:
@@ -262,7 +261,7 @@ def test_batches_that_do_not_fit_are_halved(on_gpu: OnGpu, is_real: bool) -> Non
         assert (sums.num_halvings > 0) == is_real
         assert sums.smoothed == close(wanted.smoothed, FLOAT32.MODEL)
         assert halved_nll["nll"] == close(nll["nll"], FLOAT32.MODEL)
-        assert_equal(gradients(model), whole, FLOAT32.MODEL.at(64))
+        assert_close(gradients(model), whole, FLOAT32.MODEL.at(64))
 
 
 @pytest.mark.parametrize("device", ON_REAL_GPU_OR_CPU)
@@ -286,11 +285,11 @@ def test_compiled_layers_have_the_gradients_of_others(device: str) -> None:
             losses.append(sums.smoothed)
     torch.compiler.reset()
     assert losses[0] == close(losses[1], FLOAT32.MODEL)
-    assert_equal(gradients(compiled), gradients(plain), FLOAT32.MODEL)
+    assert_close(gradients(compiled), gradients(plain), FLOAT32.MODEL)
 
 
 @pytest.mark.gpu
-def test_auto_is_the_gpu(tmp_path: Path) -> None:
+def test_auto_chooses_the_gpu(tmp_path: Path) -> None:
     skip_without_gpu("cuda")
     bundle = save_memorised(tmp_path / "bundle")
     assert load_translator(bundle, Languages(), Runtime(device="auto")).device == "cuda"
@@ -340,7 +339,7 @@ def test_a_killed_run_goes_on_to_the_end_of_the_whole_one(device: str, tmp_path:
         command(*pairs, "-o", killed, "--resume", device=device), check=True, capture_output=True, timeout=280
     )
     one, other = (load_file(each / "last" / "model.safetensors") for each in (whole, killed))
-    assert_equal(one, other, FLOAT32.TRAINING if device == "cuda" else FLOAT32.ELEMENT)
+    assert_close(one, other, FLOAT32.TRAINING if device == "cuda" else FLOAT32.ELEMENT)
 
 
 @pytest.mark.gpu
@@ -359,4 +358,4 @@ def test_two_gpus_train_what_one_trains(parallel: str, precision: str, tmp_path:
         words = [*start, *command(*pairs, "-o", output, device="cuda")[1:], *fixed]
         subprocess.run(words, check=True, capture_output=True, timeout=280)
     one, other = (load_file(each / "last" / "model.safetensors") for each in (both, alone))
-    assert_equal(one, other, FLOAT32.TRAINING if precision == "float32" else BF16.MODEL)
+    assert_close(one, other, FLOAT32.TRAINING if precision == "float32" else BF16.MODEL)

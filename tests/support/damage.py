@@ -5,23 +5,31 @@ With HEEDFUL_FUZZ_CASES in the environment there are also so many, other ones ea
 faults, and no test that gives the same answer twice.
 """
 
+import argparse
 import copy
+import io
+import itertools
 import json
 import os
 import time
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 
 from heedful.errors import HeedfulError
+from heedful.interop.marian_files import MODEL_OPTIONS, parse_options
 
 FEW, SOME, MANY = 12, 60, int(os.environ.get("HEEDFUL_FUZZ_CASES", "2000"))
 few_or_many = pytest.mark.parametrize(
@@ -44,6 +52,8 @@ few_or_many = pytest.mark.parametrize(
 _SECONDS = 5.0  # of the CPU, that one case may take
 _MEMORY = 4 * 2**30  # of addresses; threads and mapped files are among them
 
+# Types of arrays that safetensors can hold.
+_SAFE = {np.dtype(each) for each in ("f8", "f4", "f2", "i8", "i4", "i1", "u1", "?")}
 # What json.dumps cannot say: written in place of the marker.
 _RAW = {
     "@deep list@": "[" * 100_000 + "]" * 100_000,
@@ -122,6 +132,8 @@ def changed(document: Any, changes: list[Change]) -> Any:  # noqa: ANN401
         elif change.action == "copy":
             other, name = places[change.other % len(places)]
             container[key] = copy.deepcopy(other[name])
+        elif isinstance(value := container[key], torch.Tensor | np.ndarray) and change.other % 4:
+            container[key] = _other_array(value, change.other)
         else:
             container[key] = copy.deepcopy(change.value)
     return root[""]
@@ -134,13 +146,85 @@ def _places(root: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
         container, key = waiting.pop()
         yield container, key
         value = container[key]
+        value = vars(value) if isinstance(value, argparse.Namespace) else value
         inner = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
         waiting += [(value, each) for each in list(inner)[:200]]
 
 
+def _other_array(array: Any, number: int) -> Any:  # noqa: ANN401
+    """What may stand in the place of a tensor, or of an array of numpy."""
+    size = number % 97
+    if isinstance(array, np.ndarray):
+        array = np.atleast_2d(array)
+        others: list[Any] = [
+            np.zeros(()), np.zeros(0), np.zeros((1, size), np.float32), np.zeros((2**16, 1), np.float32),
+            array.T, array[:, :-1], array[:-1], np.concatenate([array, array]), array[None],
+            array.astype("f8"), array.astype("f2"), array.astype(">f4"), array.astype("i4"),
+            array.astype("c8"), array * np.nan, array.astype("f8") * 1e38, array.astype("i4") * -1,
+            np.array([None, 3], object), np.array("text"), array.reshape(-1), np.asfortranarray(array),
+            np.full(9, 2**31 - 1, "i4"),
+        ]  # fmt: skip
+    else:
+        others = [
+            torch.zeros(()), torch.zeros(0), torch.zeros(0, 5), torch.zeros(size), torch.zeros(size, 1, 2),
+            torch.zeros(1).expand(2**20, 2**20), torch.zeros(1, dtype=torch.float16).expand(2**40),
+            array.double(), array.half(), array.long(), array.bool(), array.to(torch.complex64), array[None],
+            array.reshape(-1)[:-1], torch.cat([array.reshape(-1)] * 2), array * float("nan"), array * 1e38,
+            array.to_sparse(), None, size, "text", [array], {"a": array}, array.to("meta"),
+            array.to(torch.float8_e4m3fn), torch.zeros(2**16, 1), torch.zeros(1, 2**16), torch.ones(1),
+        ]  # fmt: skip
+    return others[number % len(others)]
+
+
+def restructured(file: Path, content: bytes, changes: list[Change]) -> bytes | None:
+    """A file with values changed, by the structure that its ending names; None: it names none."""
+    if file.suffix == ".json":
+        return json_text(changed(json.loads(content), changes)).encode()
+    if file.suffix == ".jsonl":
+        documents = changed([json.loads(line) for line in content.splitlines()], changes)
+        documents = documents if isinstance(documents, list) else [documents]
+        return "".join(json_text(each) + "\n" for each in documents).encode()
+    buffer = io.BytesIO()
+    if file.suffix == ".pt":
+        saved = torch.load(io.BytesIO(content), weights_only=False)
+        is_zip = zipfile.is_zipfile(io.BytesIO(content))
+        torch.save(changed(saved, changes), buffer, _use_new_zipfile_serialization=is_zip)
+    elif file.suffix == ".npz":
+        with np.load(io.BytesIO(content)) as loaded:
+            arrays = _with_options(dict(loaded), changes)
+        with zipfile.ZipFile(buffer, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as member:
+                    np.lib.format.write_array(member, np.asarray(array))
+    elif file.suffix == ".safetensors" and not file.name.startswith("model"):
+        with safe_open(file, framework="numpy") as opened:
+            metadata = {key: json.loads(value) for key, value in (opened.metadata() or {}).items()}
+        found = changed({"arrays": safetensors.numpy.load(content), "metadata": metadata}, changes)
+        arrays, metadata = (_as_dict(_as_dict(found).get(part)) for part in ("arrays", "metadata"))
+        arrays = {str(name): each for name, each in arrays.items() if getattr(each, "dtype", None) in _SAFE}
+        return safetensors.numpy.save(arrays, {str(key): json_text(value) for key, value in metadata.items()})
+    else:
+        return None
+    return buffer.getvalue()
+
+
+def _as_dict(value: Any) -> dict[Any, Any]:  # noqa: ANN401
+    return value if isinstance(value, dict) else {}
+
+
+def _with_options(arrays: dict[str, Any], changes: list[Change]) -> dict[str, Any]:
+    """Arrays of Marian with changes, some of them in the options that are one of the arrays."""
+    if MODEL_OPTIONS not in arrays or changes[0].other % 2:
+        return _as_dict(changed(arrays, changes))
+    values = _as_dict(changed(parse_options(arrays[MODEL_OPTIONS].tobytes()), changes))
+    lines = [f"{key}: {value}" for key, value in values.items()]
+    options = np.frombuffer("\n".join(lines).encode(errors="replace") + b"\0", np.int8)
+    return arrays | {MODEL_OPTIONS: options}
+
+
 def json_text(document: Any) -> str:  # noqa: ANN401
     """As JSON, with what json.dumps does not write: keys that come twice, depth, endless digits."""
-    text = json.dumps(document).replace("@twice@", "")
+    text = json.dumps(document, default=str).replace("@twice@", "")
     for marker, raw in _RAW.items():
         text = text.replace(f'"{marker}"', raw)
     return text
@@ -168,6 +252,34 @@ def wounded(content: bytes, wounds: list[Wound]) -> bytes:
             case "number":
                 found[start : start + 8] = (2 ** (wound.size % 64)).to_bytes(8, "little")
     return bytes(found)
+
+
+def read_damaged(
+    cases: int,
+    folder: Path,
+    use: Callable[[Path], object],
+    *,
+    repair: Callable[[Path], tuple[Path, bytes]] | None = None,
+) -> None:
+    """Use a folder with one file damaged, by its bytes or by its values, in so many ways.
+
+    `repair` returns a file and what it has if its checksums are those of the damaged folder, as somebody
+    would write them who wants it to be read.
+    """
+    contents = {file: file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+    def read(case: tuple[Path, list[Wound], list[Change], bool, bool]) -> None:
+        file, wounds, changes, by_values, is_repaired = case
+        damaged = restructured(file, contents[file], changes) if by_values else None
+        damaged = wounded(contents[file], wounds) if damaged is None else damaged
+        with replaced(file, damaged), ExitStack() as stack:
+            if repair is not None and is_repaired:
+                stack.enter_context(replaced(*repair(folder)))
+            use(folder)
+
+    read_many(
+        cases, st.tuples(st.sampled_from([*contents]), WOUNDS, CHANGES, st.booleans(), st.booleans()), read
+    )
 
 
 def read_many(cases: int, damage: st.SearchStrategy[Any], read: Callable[[Any], object]) -> None:
@@ -221,7 +333,8 @@ def limited_memory(limit: int = _MEMORY) -> Iterator[None]:
 @contextmanager
 def replaced(file: Path, content: bytes) -> Iterator[None]:
     """Another content of a file, inside of the block; as another file, for the first may be mapped."""
-    aside = file.with_name(f".{file.name}.aside")
+    names = (f".{file.name}.aside{number}" for number in itertools.count())
+    aside = next(path for path in map(file.with_name, names) if not path.exists())
     file.rename(aside)
     try:
         file.write_bytes(content)

@@ -33,7 +33,7 @@ def test_curves_hold_what_was_logged(tmp_path: Path) -> None:
     assert curves.validation["bleu"] == Curve()
 
 
-def test_what_came_after_the_checkpoint_of_a_resumed_run_does_not_count(tmp_path: Path) -> None:
+def test_steps_that_a_resumed_run_repeats_count_once(tmp_path: Path) -> None:
     start = {"event": "start", "step": 15}
     log = write_log(tmp_path / "log.jsonl", step(10, 3.0), step(20, 2.0), step(30, 1.0), start, step(20, 1.9))
     assert read_curves(log).training["loss"] == Curve((10, 20), (3.0, 1.9))
@@ -46,7 +46,7 @@ def test_a_last_line_cut_short_by_a_kill_is_left_out(tmp_path: Path) -> None:
 
 def test_a_broken_line_is_named(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", step(10, 3.0), tail="nonsense\n[]\n")
-    with pytest.raises(RunError, match="line 2 is not a JSON object"):
+    with pytest.raises(RunError, match="line 2"):
         read_curves(log)
 
 
@@ -79,7 +79,7 @@ def test_values_that_cannot_be_drawn_leave_a_gap(tmp_path: Path, value: float) -
 @pytest.mark.parametrize("content", [b"[" * 100_000, b'{"step": 1, "step": 2}', b"\xff"])
 def test_a_line_beyond_the_limits_of_json_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "log.jsonl").write_bytes(b'{"event": "start"}\n' + content + b"\n")
-    with pytest.raises(RunError, match="line 2 is not a JSON object"):
+    with pytest.raises(RunError, match="line 2"):
         read_curves(tmp_path / "log.jsonl")
 
 
@@ -89,9 +89,9 @@ def test_steps_that_are_no_whole_numbers_do_not_count(tmp_path: Path) -> None:
     assert read_curves(log).training["loss"] == Curve()
 
 
-def test_nothing_to_draw_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_log_without_steps_is_refused(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", {"event": "start"})
-    with pytest.raises(RunError, match="no steps are logged yet"):
+    with pytest.raises(RunError, match="steps"):
         draw_curves({"a run": read_curves(log)}, tmp_path / "curves.png")
 
 
@@ -129,5 +129,5 @@ def test_runs_with_other_quantities_and_any_names_can_be_compared(tmp_path: Path
     assert {"_hidden", "a $\\frac$ <b>&", "漢字\ufffd", "validation chrF"} <= set(
         drawn_texts(tmp_path / "curves.svg")
     )
-    with pytest.raises(RunError, match="no steps are logged yet"):
+    with pytest.raises(RunError, match="steps"):
         draw_curves({"a": empty, "b": empty}, tmp_path / "curves.svg")

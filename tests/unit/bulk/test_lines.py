@@ -53,7 +53,9 @@ def test_an_output_goes_on_after_a_bad_line(
     assert len(notices) == 1
 
 
-def test_an_exact_match_is_not_searched_and_its_sum_is_told(translator: Translator, tmp_path: Path) -> None:
+def test_an_exact_match_has_no_hypotheses_and_matches_are_summed(
+    translator: Translator, tmp_path: Path
+) -> None:
     memory, told = tmp_path / "memory.tmx", list[str]()
     config = translator.bundle.config
     with open_lookup([], config, written=memory) as lookup:

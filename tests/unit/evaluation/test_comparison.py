@@ -77,7 +77,7 @@ def test_a_metric_of_a_plugin_is_found_by_its_name(monkeypatch: pytest.MonkeyPat
     assert found.scores == {"others:zero": 0.0, "exact": 100.0}
     with pytest.raises(ConfigError, match="others:zero=1"):  # a function takes nothing
         evaluate_texts(GOOD, GOOD, [GOOD], ["others:zero=1"])
-    with pytest.raises(ConfigError, match="did you mean 'zero'"):
+    with pytest.raises(ConfigError, match="'zero'"):
         evaluate_texts(GOOD, GOOD, [GOOD], ["others:zeroo"])
-    with pytest.raises(ConfigError, match="did you mean 'bleu'"):
+    with pytest.raises(ConfigError, match="'bleu'"):
         evaluate_texts(GOOD, GOOD, [GOOD], ["blue"])

@@ -298,6 +298,6 @@ def test_a_missing_reference_counts_for_nothing() -> None:
     }
 
 
-def test_a_metric_sees_the_tokenization() -> None:
+def test_metrics_have_the_tokenization() -> None:
     texts = Texts(None, ["a"], HAN, lowercase=False, tokenization=tokenization_of(HAN))
     assert texts.tokenization.unit == "character"
