@@ -96,7 +96,7 @@ def copy_task() -> heedful.Transformer:
 
 
 def test_a_model_is_built_as_a_newcomer_guesses() -> None:
-    from heedful.model import Transformer
+    from heedful.model.transformer import Transformer
     from heedful.ops import record_attention
 
     assert record_attention is heedful.record_attention

@@ -125,21 +125,21 @@ MUTANTS = (
     ),
     Mutant(
         "no second try for a lost placeholder",
-        "documents/document_file.py",
-        "left = [index for index in left if not new[index]]",
-        "left = []",
+        "spans/sentences.py",
+        "            return ()\n",
+        "            pass\n",
     ),
     Mutant(
         "a match of the memory is searched",
-        "bulk/memories.py",
-        'yield line if match is None else ""',
-        "yield line",
+        "spans/pipeline.py",
+        'left = [text if match is None else "" for text, match in zip(texts, matches, strict=True)]',
+        "left = [*texts]",
     ),
     Mutant(
         "links of joined parts not shifted",
         "decoding/translation.py",
-        "links += segment.alignment.moved(src, tgt).links",
-        "links += segment.alignment.links",
+        "alignment.moved(src, tgt)",
+        "alignment.moved(0, 0)",
     ),
 )
 

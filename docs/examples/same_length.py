@@ -5,7 +5,7 @@
 With `--set valid.metric=same_length:same_length`, training chooses the best model by it.
 """
 
-from heedful.evaluation.metrics import Measurement, Texts
+from heedful.evaluation.measurement import Measurement, Texts
 
 
 def same_length(texts: Texts) -> Measurement:

@@ -14,11 +14,14 @@ What is listed in `__all__` is the public surface. Its names are looked up when 
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heedful.errors import BundleError, ConfigError, CorpusError, HeedfulError, InputError
+from heedful.model import search as _search
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from heedful.analysis.attention_maps import attention_of
     from heedful.decoding.glossary import Glossary
     from heedful.decoding.options import SearchOptions
@@ -110,6 +113,16 @@ _NAMES = {
     "tasks.translate": ("translate_file",),
 }
 _HOMES = {name: f"heedful.{module}" for module, names in _NAMES.items() for name in names}
+
+
+def _generate(*arguments: Any, **settings: Any) -> "Tensor":  # noqa: ANN401
+    """Generate by the searches of decoding/, which are imported at the first call."""
+    from heedful.decoding.generation import generate
+
+    return generate(*arguments, **settings)
+
+
+_search.generate = _generate  # of every model, wherever it is imported from
 
 
 def __getattr__(name: str) -> object:

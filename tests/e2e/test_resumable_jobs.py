@@ -129,7 +129,7 @@ of_shards = pytest.mark.parametrize("name", ["shards", "prepared"])
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heedful.bulk.lines.CHUNK_LINES", 4)
-    monkeypatch.setattr("heedful.documents.document_file._CHUNK", 2)
+    monkeypatch.setattr("heedful.spans.pipeline._CHUNK", 2)
     monkeypatch.setattr("heedful.bulk.resumable._SYNC_SHARE", 1e9)  # an entry after every chunk
 
 

@@ -51,10 +51,8 @@ MESSAGES = "training/parallel/messages.py"  # which processes of a training exch
 HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "safetensors", "matplotlib", "pydantic"}
 # Parts of cli/ and verbs/ that no verb imports before it runs (tests/e2e/test_console_script.py sees to it).
 LAZY_PARTS = {"cli/progress.py"}
-# The one import upwards: a method of the model, for its users, calls the searches when it is called.
-UPWARD = ("model/transformer.py", "heedful.decoding.generation.generate")
 LIGHT = re.compile(
-    r"heedful\.(cli|data\.streams|decoding\.strategies\.options|errors|settings\.options|tasks\.options"
+    r"heedful\.(cli|data\.streams|decoding\.strategies\.options|errors|model\.search|settings\.options|tasks\.options"
     r"|serving\.(limits|options))\b.*"
 )
 NOT_TO_BE_TYPE_TESTED = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
@@ -103,7 +101,7 @@ Rule = Callable[[Source], Iterator[str]]
 
 
 def imported_modules(source: Source, nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Every module that these nodes of a file import, as an absolute name; not the one of `UPWARD`."""
+    """Every module that these nodes of a file import, as an absolute name."""
     parent = ["heedful", *source.path.split("/")[:-1]]
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -113,8 +111,7 @@ def imported_modules(source: Source, nodes: Iterable[ast.AST]) -> Iterator[tuple
             base = parent[: len(parent) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:
-                if (source.path, name := f"{module}.{alias.name}") != UPWARD:
-                    yield node.lineno, name
+                yield node.lineno, f"{module}.{alias.name}"
 
 
 def statements_at_import(tree: ast.Module) -> Iterator[ast.AST]:

@@ -45,10 +45,10 @@ def _run(name: str, left: int, arguments: list[str]) -> None:
 
 def _codes(cases: Sequence[Case]) -> list[int]:
     from heedful.bulk import lines, resumable
-    from heedful.documents import document_file
+    from heedful.spans import pipeline
     from heedful.tasks import loading, synthetic  # noqa: F401  once for all forks
 
-    lines.CHUNK_LINES, document_file._CHUNK, resumable._SYNC_SHARE = 4, 2, 1e9
+    lines.CHUNK_LINES, pipeline._CHUNK, resumable._SYNC_SHARE = 4, 2, 1e9
     codes = []
     for name, number, arguments in cases:
         child = os.fork()

@@ -79,6 +79,7 @@ def collate(
 
 
 Indices = NDArray[np.int64]
+EpochPlan = list[Indices]  # the pairs of each batch of an epoch, in order
 
 
 def plan_epoch(
@@ -89,7 +90,7 @@ def plan_epoch(
     seed: int,
     epoch: int,
     bucket_width: int,
-) -> list[Indices]:
+) -> EpochPlan:
     """Divide all pairs into batches of similar length ("by approximate sequence length", 5.1 of the paper).
 
     Lengths are rounded up to a multiple of `bucket_width`, as in the padded batches. A batch is filled while
@@ -132,7 +133,7 @@ def _fill(lengths: Indices, tokens: int, *, first: float) -> list[int]:
     return boundaries
 
 
-def sampler_of(name: str) -> Callable[..., list[Indices]]:
+def sampler_of(name: str) -> Callable[..., EpochPlan]:
     """Return the sampler of a plugin, `PLUGIN:NAME`, in place of `plan_epoch`."""
     arguments = "src_lengths, tgt_lengths, *, tokens, seed, epoch, bucket_width"
     returns = "a list of int64 arrays with each index of a pair once"
@@ -229,7 +230,7 @@ class BatchSource:
     template: SpecialTokens | None = None
     ramp_from: int | None = None
     mixture: Mixture | None = None
-    sampler: Callable[..., list[Indices]] = plan_epoch
+    sampler: Callable[..., EpochPlan] = plan_epoch
 
     def __post_init__(self) -> None:
         if self.sampling > 0.0 and not self.store.has_text:
@@ -244,8 +245,19 @@ class BatchSource:
         """Return the tokens of a batch in an epoch, counted from 0."""
         return self.tokens if self.ramp_from is None else min(self.tokens, self.ramp_from * 2**epoch)
 
-    def plan(self, epoch: int) -> list[Indices]:
-        """Return the pair indices of each batch of an epoch."""
+    def plan(self, epoch: int) -> EpochPlan:
+        """Return the plan of an epoch.
+
+        The last two plans are remembered: a step may begin in one epoch and end in the next.
+        """
+        plans = self._plans
+        if epoch not in plans:
+            if len(plans) > 1:
+                del plans[next(iter(plans))]
+            plans[epoch] = self._new_plan(epoch)
+        return plans[epoch]
+
+    def _new_plan(self, epoch: int) -> EpochPlan:
         src_lengths, tgt_lengths = self._planned_lengths
         mixed = None if self.mixture is None else self.mixture.indices(self.seed, epoch)
         if mixed is not None:
@@ -299,6 +311,10 @@ class BatchSource:
             _draw(lambda: template.source(src_sampler(src_text, rng)), longest, src_ids),
             _draw(lambda: template.target(tgt_sampler(tgt_text, rng)), longest, tgt_ids),
         )
+
+    @cached_property
+    def _plans(self) -> dict[int, EpochPlan]:
+        return {}
 
     @property
     def _template(self) -> SpecialTokens:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import ConfigError, MissingExtraError
-from heedful.evaluation.metrics import Measurement, Texts
+from heedful.evaluation.measurement import Measurement, Texts
 from heedful.settings.parsing import short
 
 _HOW = "heedful evaluate --metric comet=MODEL"

@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from importlib.metadata import version
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +18,14 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import estimate_ci
 
-from heedful.errors import ConfigError, CorpusError, InputError, suggestion
-from heedful.evaluation.tokenization import References, Tokenization, check_tokenizer, tokenization_of
+from heedful.errors import ConfigError, CorpusError, suggestion
+from heedful.evaluation.comet import Comet
+from heedful.evaluation.measurement import Measurement, Texts
+from heedful.evaluation.tokenization import References, check_tokenizer, tokenization_of
 from heedful.notebook_html import text_table
 from heedful.settings.plugins import check_arguments, plugin_part
 
 Floats = NDArray[np.float64]
-SEED = 12345  # of the resamples: sacreBLEU's
 
 
 @dataclass(frozen=True)
@@ -72,63 +72,6 @@ class EvaluationReport:
         """Return the scores as a table, for notebooks."""
         rows = [[name, f"{score:.2f}", self.signatures[name]] for name, score in self.scores.items()]
         return text_table(f"{self.num_sentences:,} sentences", ["metric", "score", "signature"], rows)
-
-
-@dataclass(frozen=True)
-class Texts:
-    """The outputs of a system, and what they are compared with; `sources` is None if they are not known.
-
-    Sources and hypotheses have N lines, and so has each list of references.
-    """
-
-    sources: Sequence[str] | None
-    hypotheses: Sequence[str]
-    references: References
-    lowercase: bool
-    tokenization: Tokenization
-
-    def sources_for(self, metric: str) -> Sequence[str]:
-        """Return the sources, which a metric needs; InputError if they are not known."""
-        if self.sources is None:
-            raise InputError(f"{metric} needs the sources: give --src")
-        return self.sources
-
-    def references_by_line(self) -> list[list[str]]:
-        """Return the references of each line; an empty one is missing, unless the line has no other."""
-        return [[*filter(str.strip, line)] or [""] for line in zip(*self.references, strict=True)]
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """A score, and the rows of statistics that are summed to compute it, so that it can be resampled.
-
-    Attributes:
-        score: the score of all rows.
-        signature: how it was computed.
-        rows: (N, K), one row for each line or item.
-        score_of: returns the score of a sum (K,) of rows.
-    """
-
-    score: float
-    signature: str
-    rows: Floats
-    score_of: Callable[[Floats], float]
-
-    @classmethod
-    def percentage(cls, pairs: Sequence[tuple[float, float]], signature: str) -> Self:
-        """Return 100 · Σ numerators / Σ denominators, of a (numerator, denominator) for each row."""
-        rows = np.array(pairs, dtype=np.float64)
-        return cls(_percentage(rows.sum(0)), signature, rows, _percentage)
-
-    def resampled(self, num_resamples: int) -> Floats:
-        """Return the scores of bootstrap resamples: each has as many rows, drawn with replacement."""
-        generator = np.random.default_rng(SEED)
-        draws = (generator.choice(len(self.rows), size=len(self.rows)) for _ in range(num_resamples))
-        return np.array([self.score_of(self.rows[drawn].sum(0)) for drawn in draws])
-
-
-def _percentage(sums: Floats) -> float:
-    return float(100.0 * sums[0] / max(sums[1], 1.0))
 
 
 def p_value(baseline: float, other: float, resampled: tuple[Floats, Floats]) -> float:
@@ -258,16 +201,17 @@ def metric_of(name: str) -> "Metric":
         return METRICS[name]
     first, _, text = name.partition("=")
     if first == "comet":
-        return cast(Metric, import_module("heedful.evaluation.comet").Comet(text))
-    if ":" not in first:
+        loaded: Any = Comet
+    elif ":" in first:
+        loaded = plugin_part(first, "metric")
+    else:
         raise ConfigError(f"metric {name!r} does not exist{suggestion(first, [*METRICS, 'comet'])}")
-    metric: Any = plugin_part(first, "metric")
-    if isinstance(metric, type):
-        metric = metric(text)
-    elif text:
+    if text and not isinstance(loaded, type):
         raise ConfigError(f"metric {name!r}: {first} takes no text after its name; leave out ={text}")
-    check_arguments(metric, f"metric={first}", "texts")
-    return cast(Metric, metric)
+    metric: Metric = loaded(text) if isinstance(loaded, type) else loaded
+    if ":" in first:
+        check_arguments(metric, f"metric={first}", "texts")
+    return metric
 
 
 def _check_numbers(sources: Sequence[str] | None, hypotheses: Sequence[str], references: References) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.errors import ConfigError, InputError
+from heedful.model import search as searching
 from heedful.model.attention import (
     DecoderCache,
     GrowingCache,
@@ -216,11 +217,9 @@ class Transformer(nn.Module):
         Raises:
             InputError: ids that are not as above, or an option that does not exist or cannot be.
         """
-        from heedful.decoding.generation import generate  # searches are above the model
-
         if strategy is None:
             search = {"beam_size": 1, **search}
-        return generate(self, src, bos_id=bos_id, eos_id=eos_id, strategy=strategy, **search)
+        return searching.generate(self, src, bos_id=bos_id, eos_id=eos_id, strategy=strategy, **search)
 
     def encode(self, src: Tensor) -> Memory:
         """Encode source ids (B, S), padded on the right with `src_pad_id`."""

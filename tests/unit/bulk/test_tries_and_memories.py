@@ -12,6 +12,7 @@ from heedful.bulk.memories import open_lookup
 from heedful.data.streams import Lines
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.texts import EncodedLines, TextCodec
+from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 
 
@@ -58,7 +59,7 @@ def test_a_match_of_the_memory_is_not_sent_to_the_model(
 ) -> None:
     memory = tmp_path / "memory.tmx"
     with open_lookup([], memorised().config, written=memory) as lookup:
-        lookup.add(SOURCES[0], "ganz anders")
+        lookup.added([Translation.given(SOURCES[0], "ganz anders")])
     text = f"{SOURCES[0]}\n{SOURCES[1]}\n"
     assert translated(text, tmp_path, memory=memory, is_document=is_document).startswith("ganz anders\n")
     assert sent == [SOURCES[1]]

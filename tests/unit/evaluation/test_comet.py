@@ -9,7 +9,8 @@ from tolerances import FLOAT64, close
 
 from heedful.errors import ConfigError, InputError, MissingExtraError
 from heedful.evaluation.comet import Comet
-from heedful.evaluation.metrics import Texts, compare_systems, evaluate_texts
+from heedful.evaluation.measurement import Texts
+from heedful.evaluation.metrics import compare_systems, evaluate_texts
 from heedful.evaluation.tokenization import tokenization_of
 
 # The score of a line: a hundredth for each equal character, of the source's length too.

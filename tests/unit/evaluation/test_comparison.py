@@ -10,7 +10,8 @@ from sacrebleu.significance import PairedTest
 from tolerances import FLOAT32, FLOAT64, close
 
 from heedful.errors import ConfigError
-from heedful.evaluation.metrics import METRICS, Measurement, Texts, compare_systems, evaluate_texts, p_value
+from heedful.evaluation.measurement import Measurement, Texts
+from heedful.evaluation.metrics import METRICS, compare_systems, evaluate_texts, p_value
 from heedful.evaluation.tokenization import tokenization_of
 from heedful.settings import plugins
 from heedful.settings.plugins import load_plugin

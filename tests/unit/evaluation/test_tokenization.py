@@ -16,7 +16,8 @@ from tolerances import FLOAT64, close
 
 from heedful.errors import ConfigError, MissingExtraError
 from heedful.evaluation import tokenization
-from heedful.evaluation.metrics import Texts, compare_systems, evaluate_texts
+from heedful.evaluation.measurement import Texts
+from heedful.evaluation.metrics import compare_systems, evaluate_texts
 from heedful.evaluation.tokenization import Tokenization, language_of_files, tokenization_of
 
 # Language, sacreBLEU's tokenizer, outputs, references.

@@ -1,5 +1,7 @@
 """What must not change the model's output, and what must."""
 
+import copy
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,6 +44,16 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
     for row, length in enumerate(LENGTHS):
         src[row, length:] = SRC_PAD
     return src, tgt_in
+
+
+def test_a_copy_generates_the_same() -> None:
+    """The search is no part of a model: it need not be copied or pickled, and no weight is its own."""
+    model = build().float()
+    src, _ = inputs()
+    wanted = model.generate(src, max_length=5)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other.generate(src, max_length=5), wanted)
+        assert list(other.state_dict()) == list(model.state_dict())
 
 
 def test_what_stands_in_the_padding_changes_nothing() -> None:

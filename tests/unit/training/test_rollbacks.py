@@ -2,13 +2,17 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tolerances import FLOAT64, close
 from trainer_worlds import World, make
 
+from heedful.data.batches import BatchSource
+from heedful.data.store import IdPair
 from heedful.errors import BundleError, InputError, TrainingError
 from heedful.model.transformer import Transformer
 from heedful.storage.torch_weights import unique_weights
@@ -74,6 +78,33 @@ def test_a_step_that_is_not_finite_is_skipped_and_named(tmp_path: Path) -> None:
     assert [event.pairs for event in skipped] == [[6, 7], [8, 9], [2, 3]]  # as they stand in the plan
     assert len(world.of(StepEvent)) == 9
     json.dumps(skipped[0].to_json())
+
+
+class FivePairs(tuple[IdPair, ...]):
+    """What a batch source asks of a store."""
+
+    src_lengths = tgt_lengths = np.full(5, 3)
+    has_text, max_length = False, 3
+
+
+def test_an_epoch_is_planned_once_and_a_skipped_step_plans_nothing(tmp_path: Path) -> None:
+    """Steps of two batches: every other epoch of five ends inside a step."""
+    world, planned = make(tmp_path, batch={"accumulation": 2}), list[int]()
+
+    def one_by_one(src_lengths: Any, tgt_lengths: Any, *, epoch: int, **settings: Any) -> list[Any]:  # noqa: ANN401
+        planned.append(epoch)
+        return np.split(np.arange(5), 5)
+
+    store: Any = FivePairs([(np.array([4, 5, 3]), np.array([6, 7, 3]))] * 5)
+    tokenizers: Any = SimpleNamespace(src=SimpleNamespace(pad_id=0), tgt=SimpleNamespace(pad_id=0))
+    template: Any = SimpleNamespace(start_id=2)
+    world.trainer.source = BatchSource(
+        store, tokenizers, tokens=9, seed=1, template=template, sampler=one_by_one
+    )
+    spoil(world, {2, 3, 8})
+    world.trainer.fit()
+    assert [event.pairs for event in world.of(SkippedEvent)] == [[2, 3], [4, 0], [4, 0]]
+    assert planned == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])

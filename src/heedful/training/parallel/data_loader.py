@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from heedful.data.batches import Batch, BatchSource, Indices
+from heedful.data.batches import Batch, BatchSource
 from heedful.errors import TrainingError
 from heedful.runtime.workers import Worker, start_worker
 from heedful.training.parallel.messages import pack, unpack
@@ -34,14 +34,13 @@ class InlineLoader:
         self._source = source
         self._rank = rank
         self._size = size
-        self._planned: tuple[int, list[Indices]] = (-1, [])
 
     def batch(self, epoch: int, index: int) -> Batch:
         """Return this rank's rows of a batch; if it has none, a row without target tokens.
 
         The gradients of such a row are zero, and the rank takes part in every sum over ranks.
         """
-        indices = self._plan(epoch)[index]
+        indices = self._source.plan(epoch)[index]
         if self._size == 1:
             return self._source.batch(indices, epoch)
         own = indices[self._rank :: self._size]
@@ -54,17 +53,12 @@ class InlineLoader:
     def positions(self, epoch: int, index: int) -> Iterator[tuple[int, int]]:
         """Yield this epoch and index and those that follow, epoch after epoch, without end."""
         while True:
-            for each in range(index, len(self._plan(epoch))):
-                yield epoch, each
+            for following in range(index, len(self._source.plan(epoch))):
+                yield epoch, following
             epoch, index = epoch + 1, 0
 
     def close(self) -> None:
         """Stop making batches."""
-
-    def _plan(self, epoch: int) -> list[Indices]:
-        if self._planned[0] != epoch:
-            self._planned = (epoch, self._source.plan(epoch))
-        return self._planned[1]
 
 
 class PrefetchingLoader:
