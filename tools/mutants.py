@@ -29,6 +29,7 @@ CORE = (
     "tests/equivalence/test_accumulation_equals_one_batch.py",
     "tests/equivalence/test_beam_is_exhaustive.py",
     "tests/unit/decoding/test_beam.py",
+    "tests/unit/spans/test_pipeline.py",
     "tests/unit/bulk/test_tries_and_memories.py",
     "tests/unit/decoding/test_alignment.py",
     "tests/unit/text/test_sentences.py",

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from heedful.tasks.train import train
     from heedful.tasks.training import TrainResult
     from heedful.tasks.translate import translate_file
+    from heedful.tasks.translate_text import TranslatedText, translate_text
     from heedful.text.languages import Pair
 
     __version__: str
@@ -64,6 +65,7 @@ __all__ = [
     "SeedsResult",
     "TrainResult",
     "Transformer",
+    "TranslatedText",
     "Translation",
     "Translator",
     "__version__",
@@ -85,6 +87,7 @@ __all__ = [
     "save_model",
     "train",
     "translate_file",
+    "translate_text",
 ]
 
 _NAMES = {
@@ -111,6 +114,7 @@ _NAMES = {
     "tasks.train": ("train",),
     "tasks.training": ("TrainResult",),
     "tasks.translate": ("translate_file",),
+    "tasks.translate_text": ("TranslatedText", "translate_text"),
 }
 _HOMES = {name: f"heedful.{module}" for module, names in _NAMES.items() for name in names}
 

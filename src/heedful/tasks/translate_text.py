@@ -1,0 +1,83 @@
+"""Translate a text with its markup: `heedful.translate_text`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal, Unpack
+
+from heedful.bulk.memories import open_lookup
+from heedful.decoding.options import SearchSettings, search_options
+from heedful.decoding.translation import Translation
+from heedful.decoding.translator import Translator
+from heedful.documents.markup import html_rules, read_text, xml_rules
+from heedful.settings.arguments import checked
+from heedful.spans import pipeline
+
+
+@dataclass(frozen=True)
+class TranslatedText:
+    """The translation of a text.
+
+    Attributes:
+        text: the best translation, with the markup of the source.
+        alternatives: other translations, best first, if `n_best` is above 1.
+        sentences: the translations of the sentences that have no markup and kept their placeholders.
+        finished: whether all sentences are complete; otherwise a length limit has cut one.
+    """
+
+    text: str
+    alternatives: tuple[str, ...] = ()
+    sentences: tuple[Translation, ...] = field(default=(), repr=False)
+    finished: bool = True
+
+
+@checked
+def translate_text(
+    translator: Translator,
+    text: str,
+    *,
+    format: Literal["text", "html", "xml"] = "text",
+    memory: str | Path | Sequence[str | Path] = (),
+    through: Translator | None = None,
+    split_lines: bool = True,
+    **search: Unpack[SearchSettings],
+) -> TranslatedText:
+    """Translate a text sentence by sentence; markup, placeholders, spaces and line ends stay.
+
+    >>> heedful.translate_text(translator, "<p>The house is small.</p>", format="html").text
+    '<p>Das Haus ist klein.</p>'
+
+    Args:
+        translator: the translator into the target language.
+        text: any number of sentences.
+        format: what in the text is markup: nothing, the tags of HTML, or all tags of XML.
+        memory: translation memories (TMX files): a sentence with an exact match is not searched.
+        through: translates the text into another language, which `translator` then translates; memories
+            then match what it returns.
+        split_lines: whether lines are split into sentences.
+        search: options of the search, as for `Translator.translations`; with n_best above 1 there are
+            alternatives.
+
+    Raises:
+        InputError: an option that does not exist or has an invalid value, or a memory that cannot be read.
+    """
+    rules = {"text": None, "html": html_rules(), "xml": xml_rules()}[format]
+    config = translator.bundle.config
+    options = search_options(search, config.decode) if search else translator.default_options
+    files = [memory] if isinstance(memory, str | Path) else memory
+    template = read_text(text, rules)
+    work = pipeline.prepare([unit.source for unit in template.units], within_lines=split_lines)
+    with open_lookup([Path(file) for file in files], config) as lookup:
+        search_here: pipeline.Translate = partial(
+            pipeline.translated, translator, options=options, find=lookup.find
+        )
+        if through is not None:
+            search_here = pipeline.through(partial(pipeline.translated, through), search_here)
+        work = pipeline.translate(work, search_here)
+    texts: dict[str, None] = {}
+    for rank in range(work.num_alternatives):
+        units = zip(template.units, work.texts(rank), strict=True)
+        texts[template.joined([unit.written(translation) for unit, translation in units])] = None
+    best, *others = texts
+    return TranslatedText(best, tuple(others), tuple(work.whole_sentences), work.finished)
