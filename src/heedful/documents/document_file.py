@@ -18,13 +18,14 @@ from heedful.documents.formats import (
     COLUMN_OPTION,
     MEDIA,
     TABLE,
+    PartReader,
     Reading,
     Syntax,
     find_format,
     format_of,
     supported,
 )
-from heedful.documents.template import PartReader, Template, Unit
+from heedful.documents.template import Template, Unit
 from heedful.documents.text_files import check_columns, parse_columns
 from heedful.errors import InputError
 from heedful.spans.reading import WATCH, Watch

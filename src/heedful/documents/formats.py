@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 TEXT, MARKDOWN, TABLE = "text", "Markdown", "csv"
 COLUMN_OPTION = "--column"
 Syntax = Literal["html", "xml", "po"]  # how a file names its encoding
+# How a part of a package is read: the function of its text, and how it names its encoding.
+PartReader = tuple[Callable[[str], "Template"], Syntax | None]
 MEDIA = re.compile(  # ends of the names of members of packages that hold no text
     r"(?i)\.(?:png|jpe?g|gif|bmp|tiff?|emf|wmf|webp|mp[34]|m4[av]|wav|wmv|avi|mov|[ot]tf|woff2?|odttf|bin|do[ct]x?|xlsx?|pptx?)\Z"
 )

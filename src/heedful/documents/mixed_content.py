@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from heedful.documents.formats import Reading, primary_language, tag_of_language
-from heedful.documents.template import WHITE_SPACE, PartReader, Template, Unit
+from heedful.documents.formats import PartReader, Reading, primary_language, tag_of_language
+from heedful.documents.template import WHITE_SPACE, Template, Unit
 from heedful.documents.tokens import attributes
 from heedful.documents.xml_text import (
     Chars,

@@ -7,8 +7,7 @@ from functools import cached_property, partial
 from pathlib import PurePath
 
 from heedful.documents import office
-from heedful.documents.formats import MEDIA, Reading
-from heedful.documents.template import PartReader
+from heedful.documents.formats import MEDIA, PartReader, Reading
 from heedful.documents.text_files import read_lines
 from heedful.documents.web_pages import read_html
 from heedful.documents.xml_text import tags_of

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
-from heedful.documents.formats import Syntax
 from heedful.documents.tokens import Token, plain_text, spanned
+from heedful.spans.pipeline import Work
 from heedful.spans.placeholders import find
 from heedful.spans.reading import WATCH
 from heedful.spans.spanned_text import (
@@ -116,9 +116,16 @@ class Template:
 
         return _REFERENCE.sub(write, self.text)
 
+    def translations(self, work: Work) -> list[str]:
+        """Return the different translations of the text, best first, when the work on its units is done.
 
-# How a part of a package is read: the function of its text, and how it names its encoding.
-PartReader = tuple[Callable[[str], Template], Syntax | None]
+        The n-th is made of the n-th translations of the sentences.
+        """
+        texts: dict[str, None] = {}
+        for rank in range(work.num_alternatives):
+            units = zip(self.units, work.texts(rank), strict=True)
+            texts[self.joined([unit.written(translation) for unit, translation in units])] = None
+        return list(texts)
 
 
 def lined_unit(

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from functools import partial
 from urllib.parse import unquote
 
-from heedful.documents.formats import Reading, primary_language
+from heedful.documents.formats import PartReader, Reading, primary_language
 from heedful.documents.markup import html_rules, read_markup
-from heedful.documents.template import PartReader, Template
+from heedful.documents.template import Template
 from heedful.documents.tokens import ATTRIBUTE, Kind, Token, attributes
 from heedful.documents.xml_text import Element, XmlReader, XmlRules, plain_content, tags_of
 from heedful.errors import InputError

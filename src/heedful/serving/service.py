@@ -260,12 +260,7 @@ class TranslationService:
         job = Job(route, turn, glossary, request.alternatives)
         while work.requests:
             work = work.settle(await self.translate_sentences(work.requests, job))
-        # The n-th translation of a text is made of the n-th ones of its sentences.
-        texts: dict[str, None] = {}
-        for rank in range(work.num_alternatives):
-            units = zip(template.units, work.texts(rank), strict=True)
-            texts[template.joined([unit.written(translation) for unit, translation in units])] = None
-        best, *others = texts
+        best, *others = template.translations(work)
         terms: tuple[PlacedTerm, ...] = ()
         if request.with_terms and glossary is not None:
             terms = await asyncio.to_thread(work.terms, glossary, is_plain=rules is None)

@@ -75,9 +75,5 @@ def translate_text(
         if through is not None:
             search_here = pipeline.through(partial(pipeline.translated, through), search_here)
         work = pipeline.translate(work, search_here)
-    texts: dict[str, None] = {}
-    for rank in range(work.num_alternatives):
-        units = zip(template.units, work.texts(rank), strict=True)
-        texts[template.joined([unit.written(translation) for unit, translation in units])] = None
-    best, *others = texts
+    best, *others = template.translations(work)
     return TranslatedText(best, tuple(others), tuple(work.whole_sentences), work.finished)
