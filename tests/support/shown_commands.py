@@ -22,7 +22,7 @@ from ten_pairs import as_options
 
 from heedful import Config, load_config
 from heedful.settings.loading import parse_override
-from heedful.tasks import request
+from heedful.tasks import train
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -91,7 +91,7 @@ class Runner:
         def load(path: Path | None, *, preset: str | None, overrides: list[tuple[str, Any]]) -> Config:
             return load_config(path, preset=preset, overrides=[*overrides, *added])
 
-        with patch.object(request, "load_config", load), redirect_stdout(io.StringIO()) as out:
+        with patch.object(train, "load_config", load), redirect_stdout(io.StringIO()) as out:
             exec(compile(text, page, "exec"), self.names)
         for shown in re.findall(r"^print\(.*\n# (.*)$", text, re.MULTILINE):
             self.compare(shown, out.getvalue())

@@ -94,10 +94,10 @@ class SearchOptions(SharedOptions):
         if glossary is not None and not strategy.supports_terms:
             raise InputError("glossary: only beam search keeps to it; use a beam, of one or more hypotheses")
 
-    def with_fields(self, **values: Any) -> "SearchOptions":  # noqa: ANN401
-        """Return the search with other values of some fields; they are right, so nothing is checked."""
+    def resolved(self, *, forced_first_id: int | None, max_source_tokens: int | None) -> "SearchOptions":
+        """Return the search with these values, which are right: nothing is checked again."""
         changed = copy(self)
-        vars(changed).update(values)
+        vars(changed).update(forced_first_id=forced_first_id, max_source_tokens=max_source_tokens)
         return changed
 
     @property

@@ -111,7 +111,7 @@ class TextCodec:
         if limit is None and (self.trained_length or least):
             limit = max(self.trained_length or 0, least)
         first_id = tag[0] if tag else options.forced_first_id
-        return options.with_fields(forced_first_id=first_id, max_source_tokens=limit)
+        return options.resolved(forced_first_id=first_id, max_source_tokens=limit)
 
     def max_tokens(self, options: SearchOptions) -> int | None:
         """Return the maximum tokens of a text that is not split, special tokens excluded; None: no limit."""

@@ -19,6 +19,10 @@ from heedful.spans import pipeline
 class TranslatedText:
     """The translation of a text.
 
+    >>> translated = heedful.translate_text(translator, "The house is small.", n_best=2)
+    >>> translated.text, len(translated.alternatives)
+    ('Das Haus ist klein.', 1)
+
     Attributes:
         text: the best translation, with the markup of the source.
         alternatives: other translations, best first, if `n_best` is above 1.

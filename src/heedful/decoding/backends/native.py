@@ -444,11 +444,11 @@ def weight_of(model: "Transformer | StoredModel") -> Callable[[str], Singles]:
 def change_of(model: "Transformer | StoredModel") -> str | None:
     """Return the part of a model that is not heedful's own; for a stored model, of the code that builds it.
 
-    If `heedful.model` is not imported, it cannot have been changed, so torch is not imported either.
+    If torch is not imported, no code of a model is, so none can have been changed.
     """
     for key, value in model.config.plugged.items():
         return f"{key}={value}"
-    if "heedful.model" not in sys.modules:
+    if "torch" not in sys.modules:
         return None
     from heedful.ops.changes import changed_parts, in_words, patched_code
 
