@@ -98,9 +98,14 @@ class _Parts:
         """Return what the output of each part adds to the translation: the space before it, and its text."""
         added: list[str] = []
         whole, source, space = "", "", ""
-        for part, gap, output in zip(self.texts, self.gaps, outputs, strict=True):
+        last = len(self.texts) - 1
+        for number, (part, gap, output) in enumerate(zip(self.texts, self.gaps, outputs, strict=True)):
             space = space or gap
-            between = joint(space, source, whole, output) if whole and output else ""
+            is_at_an_end = number == 0 or (number == last and not part)  # of the text
+            if whole and output:
+                between = joint(space, source, whole, output)
+            else:
+                between = space if is_at_an_end else ""
             added.append(between + output)
             whole, source = whole + added[-1], part
             if output:

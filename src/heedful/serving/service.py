@@ -114,8 +114,8 @@ class Answer:
         probability: the probability of that language, from 0 to 1; 1 if the client named it.
         alternatives: other translations, best first.
         pivot: the language through which it was translated.
-        sentences: the translation of each, without markup, with the confidence in it; those with markup or
-            placeholders that the model did not see are left out.
+        sentences: the translation of each, without markup, with the confidence in it; sentences that a
+            placeholder was taken out of are left out.
         terms: of the glossary, those that apply to each sentence, and where they are in `text`; with markup
             it is not known where. Empty unless they are asked for.
         truncated: whether the length limit has cut the translation of a sentence.
@@ -340,6 +340,6 @@ def _joined(text: str, parts: Sequence[Sentence], translations: Iterator[Transla
         next(translations) if has_letters(part.text) else Translation.given(part.text, part.text)
         for part in parts
     ]
-    if len(own) == 1:
+    if len(own) == 1 and not parts[0].space:
         return own[0]
     return Translation.joined(text, own, [part.space for part in parts], split=words)

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from heedful.decoding.glossary import Glossary, PlacedTerm, placed_terms
-from heedful.decoding.translation import MemoryMatch, Translation
+from heedful.decoding.translation import MemoryMatch, TextHypothesis, Translation
 from heedful.spans.placeholders import Range
 from heedful.spans.sentences import (
     Routed,
@@ -27,7 +27,7 @@ from heedful.spans.sentences import (
     split,
     without_placeholders,
 )
-from heedful.spans.spanned_text import SpannedText, markup
+from heedful.spans.spanned_text import SpannedText, has_letters, markup
 from heedful.spans.words import words
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ class Sentence:
 
     def settled(self, translation: Translation) -> "Sentence":
         """Return the sentence with a translation, or for the second try if a placeholder was lost."""
-        spanned = restored(self.source, self.routed, translation.hypotheses)
+        outputs = translation.hypotheses or (TextHypothesis.given(translation.text),)
+        spanned = restored(self.source, self.routed, outputs)
         if spanned:
             return replace(self, translation=translation, spanned=spanned)
         return replace(self, routed=without_placeholders(self.source))
@@ -137,7 +138,7 @@ class Work:
 
     @property
     def whole_sentences(self) -> list[Translation]:
-        """The translations of the sentences that the model read as they are, without marks."""
+        """The translations, without markup, of the sentences that no placeholder was taken out of."""
         return [
             sentence.translation
             for sentence in self.sentences
@@ -249,14 +250,17 @@ def translated(
 ) -> list[Translation]:
     """Return the translation of each request: a match of the memory, else the model's.
 
+    A text without letters, which another model may have written, stays.
+
     Args:
         translator: the translator of the pair.
         requests: the sentences.
         options: the options of the search; None: the translator's.
         find: returns the match of a text in a memory; None: there is no memory.
     """
-    texts = [request.text for request in requests]
-    aligned = [request.aligned and translator.can_align for request in requests]
+    lettered = [request for request in requests if has_letters(request.text)]
+    texts = [request.text for request in lettered]
+    aligned = [request.aligned and translator.can_align for request in lettered]
 
     def search(left: Sequence[str]) -> list[Translation]:
         return translator.translations(left, options=options, aligned=aligned, split=words)
@@ -270,7 +274,9 @@ def translated(
             found[number] = Translation.given(
                 texts[number], target, match=found[number].match, alignment=alignment
             )
-    return found
+    translation_of = {request.text: Translation.given(request.text, request.text) for request in requests}
+    translation_of.update(zip(texts, found, strict=True))
+    return [translation_of[request.text] for request in requests]
 
 
 def onwards(requests: Sequence[Request], translations: Sequence[Translation]) -> list[Request]:

@@ -26,7 +26,7 @@ class TranslatedText:
     Attributes:
         text: the best translation, with the markup of the source.
         alternatives: other translations, best first, if `n_best` is above 1.
-        sentences: the translations of the sentences that have no markup and kept their placeholders.
+        sentences: the translations, without markup, of the sentences that no placeholder was taken out of.
         finished: whether all sentences are complete; otherwise a length limit has cut one.
     """
 

@@ -1,13 +1,15 @@
 """Sentences with marks take one way: a list of texts, a document and a request give the same translations."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
 from small_services import RuleTranslator, rule_model, rule_service
+from tiny_bundle import memorised
 
-from heedful.decoding.translation import MemoryMatch
+from heedful.decoding.translation import MemoryMatch, Translation
+from heedful.decoding.translator import Translator
 from heedful.documents.markup import html_rules, read_text
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
@@ -101,3 +103,37 @@ def test_links_of_parts_are_those_of_the_whole_sentence() -> None:
     )
     [answer] = asyncio.run(service.translate(request))
     assert answer.text == "A DOG SEES <b>A CAT</b>"
+
+
+@pytest.mark.parametrize(("between", "expected"), [("", ""), (" ", ""), ("...", "...")])
+def test_a_text_that_the_first_of_two_models_leaves_without_letters_stays(
+    between: str, expected: str
+) -> None:
+    first = partial(pipeline.translated, RuleTranslator(lambda _: between))
+    second = partial(pipeline.translated, Translator(memorised()))
+    work = pipeline.prepare([unit.source for unit in read_text("A <b>dog</b> {n}.", html_rules()).units])
+    [text] = pipeline.translate(work, pipeline.through(first, second)).texts()
+    assert "".join(text.text.replace("{n}", "").split()) == expected
+
+
+def test_an_empty_translation_keeps_tags_and_placeholders() -> None:
+    def empty(requests: Sequence[Request]) -> list[Translation]:
+        return [Translation(request.text, "", 0.0, ()) for request in requests]
+
+    template = read_text("A <b>dog</b> %1$s.", html_rules())
+    work = pipeline.translate(pipeline.prepare([unit.source for unit in template.units]), empty)
+    [written] = template.translations(work)
+    assert "<b></b>" in written
+    assert "%1$s" in written
+
+
+def test_blanks_around_invisible_characters_stay() -> None:
+    request = TranslationRequest(
+        texts=("<x>\t a! \xad </x> A ",),
+        target="de",
+        source="en",
+        rules=lambda _: html_rules(),
+        split=False,
+    )
+    answers = asyncio.run(rule_service(lambda text: " ".join(text.split()[::-1])).translate(request))
+    assert answers[0].text == "<x>\t a!  </x> A "
