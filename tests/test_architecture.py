@@ -146,6 +146,13 @@ def test_the_public_surface_is_pinned() -> None:
         _ = heedful.Translater
 
 
+def test_translating_lines_loads_no_markup() -> None:
+    code = "import sys, heedful.tasks.translate; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "heedful.bulk.lines" in loaded.split()
+    assert "heedful.spans" not in loaded.split()
+
+
 def test_importing_heedful_loads_nothing_else() -> None:
     code = "import sys; before = set(sys.modules); import heedful; print(*sorted(set(sys.modules) - before))"
     loaded = subprocess.run(

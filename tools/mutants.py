@@ -132,7 +132,7 @@ MUTANTS = (
     ),
     Mutant(
         "a match of the memory is searched",
-        "spans/pipeline.py",
+        "decoding/translation.py",
         'left = [text if match is None else "" for text, match in zip(texts, matches, strict=True)]',
         "left = [*texts]",
     ),

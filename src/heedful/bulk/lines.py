@@ -14,11 +14,10 @@ from heedful.bulk.resumable import open_resumable
 from heedful.data.streams import Lines, Writable, open_output, write_line
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.texts import chunks, without_line_ends
-from heedful.decoding.translation import TextHypothesis, Translation
+from heedful.decoding.translation import TextHypothesis, Translation, recalled
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.runtime.durable import is_replaceable
-from heedful.spans.pipeline import recalled
 from heedful.storage.bundle import Bundle
 from heedful.storage.description import CONFIG_FILE, file_sha256
 

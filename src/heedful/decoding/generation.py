@@ -14,7 +14,7 @@ from heedful.decoding.task import Source
 from heedful.errors import InputError
 from heedful.model.transformer import Transformer, check_ids, check_vocabulary
 from heedful.settings.arguments import checked
-from heedful.settings.options import StrategySettings
+from heedful.settings.keywords import StrategySettings
 from heedful.text.tokenizer import pad
 from heedful.text.training import BOS_ID, EOS_ID
 

@@ -14,7 +14,8 @@ from heedful.decoding.strategies.protocol import Greedy, Strategy
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import InputError, OptionError, suggestion
 from heedful.settings.arguments import checked, fits
-from heedful.settings.options import BeamOptions, SharedOptions, StrategySettings, kinds_of
+from heedful.settings.keywords import StrategySettings
+from heedful.settings.options import BeamOptions, SharedOptions, kinds_of
 from heedful.settings.plugins import plugin_part
 from heedful.settings.run import Config, DecodeConfig
 

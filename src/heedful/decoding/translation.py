@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
@@ -113,7 +113,7 @@ class _Parts:
         return added
 
     def alignment(self, alignments: Sequence[Alignment | None], added: Sequence[str]) -> Alignment | None:
-        """Return the links of all parts, by the words of the whole; None if those of a part are not known."""
+        """Return the links of all parts, by the words of the whole; None if a part has no known links."""
         known = [alignment for alignment in alignments if alignment is not None]
         if len(known) < len(self.texts):
             return None
@@ -287,6 +287,29 @@ class Translation:
         """Return the hypotheses as a table, for notebooks."""
         rows = [[each.text, f"{each.score:.4f}", f"{each.log_prob:.4f}"] for each in self.hypotheses]
         return text_table(self.source, ["translation", "score", "log-probability"], rows)
+
+
+FindMatch = Callable[[str], MemoryMatch | None]  # returns the match of a text in a memory
+
+
+def recalled(
+    texts: Sequence[str], find: FindMatch | None, search: Callable[[Sequence[str]], Sequence[Translation]]
+) -> list[Translation]:
+    """Return the translation of each text: from a match of the memory, else what the search finds.
+
+    Args:
+        texts: sentences or lines.
+        find: returns the match of a text in a memory; None: there is no memory.
+        search: translates texts; those with a match are "", which costs nothing.
+    """
+    if find is None:
+        return list(search(texts))
+    matches = [find(text) for text in texts]
+    left = [text if match is None else "" for text, match in zip(texts, matches, strict=True)]
+    return [
+        searched if match is None else Translation.given(text, match.target, match=match)
+        for text, match, searched in zip(texts, matches, search(left), strict=True)
+    ]
 
 
 def warn_of_cut(num_cut: int) -> None:

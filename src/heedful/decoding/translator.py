@@ -222,13 +222,14 @@ class Translator:
         options = self.codec.resolved(options)
         lines = self.codec.encode(texts, prefixes, options, first_line=first_line)
         n_best_lists = self.generator.search(lines.sources, options)
+        wanted = [aligned] * len(texts) if isinstance(aligned, bool) else aligned
         return self.codec.decode(
             lines,
             n_best_lists,
             options,
             attention_of=self.generator.attention,
-            aligned=[aligned] * len(texts) if isinstance(aligned, bool) else aligned,
-            aligner=self._aligner if aligned else None,
+            aligned=wanted,
+            aligner=self._aligner if any(wanted) else None,
             split=split,
         )
 

@@ -35,7 +35,8 @@ class Texts:
     def references_by_line(self) -> list[list[str]]:
         """Return the references of each line; an empty one is missing, unless the line has no other."""
         return [
-            [each for each in line if each.strip()] or [""] for line in zip(*self.references, strict=True)
+            [reference for reference in line if reference.strip()] or [""]
+            for line in zip(*self.references, strict=True)
         ]
 
 

@@ -41,9 +41,8 @@ from heedful.model.variants import (
     SandwichResidual,
     concatenated_sinusoids,
 )
-from heedful.settings.keywords import ModelSettings
+from heedful.settings.keywords import ModelSettings, StrategySettings
 from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT, SINUSOID_OFFSETS, ModelConfig
-from heedful.settings.options import StrategySettings
 from heedful.settings.plugins import plugin_part
 
 SINUSOIDS: dict[str, Callable[[int, int], Tensor]] = {

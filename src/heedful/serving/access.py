@@ -99,7 +99,7 @@ class KeyRing:
         self.keys = tuple(keys) if path is None else tuple(load_keys(path))
 
     def find(self, key: str) -> ApiKey | None:
-        """Return the key by its hash, of which time can tell nothing; None for an unknown one."""
+        """Look a key up by its hash, so that the time tells nothing about it; None if it is unknown."""
         if self._path is not None and (stamp := _stamp(self._path)) != self._stamp:
             self._stamp = stamp
             try:

@@ -415,7 +415,7 @@ async def _multipart(body: bytes, boundary: bytes, model: type[BaseModel]) -> Fi
 async def _form(
     chunks: AsyncGenerator[bytes, None], boundary: bytes, *, max_files: int, max_part_size: int
 ) -> FormData:
-    """Return a form in UTF-8, whatever its header says of the characters."""
+    """Return a form, read as UTF-8 even if its header names another encoding."""
     headers = Headers(raw=[(b"content-type", b'%b; boundary="%b"' % (_MULTIPART.encode(), boundary))])
     parser = MultiPartParser(
         headers, chunks, max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=max_part_size

@@ -284,7 +284,7 @@ class TranslationService:
         """
         *before, last = job.route.legs
         first: list[Translation] = []
-        for leg in before:  # alternatives are those of the last model
+        for leg in before:  # only the last model gives alternatives
             first = await self._translate_leg(requests, leg, replace(job, alternatives=0, progress=None))
             requests = onwards(requests, first)
         translations = await self._translate_leg(requests, last, job)
@@ -293,7 +293,7 @@ class TranslationService:
         return [new.through(old) for new, old in zip(translations, first, strict=True)]
 
     async def _translate_leg(self, requests: Sequence[Request], leg: Pair, job: Job) -> list[Translation]:
-        """Return the translations of sentences by one model; a text without letters stays.
+        """Return the translations of sentences by one model; a text without letters is unchanged.
 
         A sentence with too many tokens is translated part by part.
         """
@@ -335,7 +335,7 @@ class TranslationService:
 
 
 def _joined(text: str, parts: Sequence[Sentence], translations: Iterator[Translation]) -> Translation:
-    """Return the translation of a sentence from those of its parts; a part without letters stays."""
+    """Return the translation of a sentence, joined from its parts; a part without letters is unchanged."""
     own = [
         next(translations) if has_letters(part.text) else Translation.given(part.text, part.text)
         for part in parts

@@ -1,4 +1,4 @@
-"""The settings of a run by their bare names, as keyword arguments of `heedful.train` and `Transformer`.
+"""Settings by their bare names, as keyword arguments of `heedful.train`, `Transformer` and searches.
 
 They are the keys of the sections of `Config` (`settings/run.py`), held against them by a test. A key that two
 sections have, such as dropout, has no bare name, apart from the files `src` and `tgt`.
@@ -67,8 +67,49 @@ class ModelSettings(_Architecture, total=False):
     dropout: float
 
 
-class TrainingSettings(_Architecture, total=False):
-    """Settings of a training, each of one section."""
+class _Search(TypedDict, total=False):
+    length_penalty: float
+    length_normalization: LengthNormalization
+    max_length_ratio: float | None
+    max_length_offset: int
+    min_length: int
+    max_source_tokens: int | None
+    forced_first_id: int | None
+    forced_last_id: int | None
+    suppressed_ids: Sequence[int] | None
+    renormalize: bool
+    no_repeat_ngram_size: int
+    encoder_no_repeat_ngram_size: int
+    repetition_penalty: float
+    replace_unknown: bool
+    n_best: int
+    beam_size: int
+    early_stopping: EarlyStopping
+
+
+class StrategySettings(_Search, total=False):
+    """The fields of `SharedOptions` and the settings of strategies, as keyword arguments of a function."""
+
+    # of all strategies
+    coverage_penalty: float
+    max_length: int | None
+    threads: int | None
+    cancelled: Callable[[], bool] | None
+    # of beams
+    num_groups: int
+    diversity_penalty: float
+    # of sampling and of minimum Bayes risk
+    temperature: float
+    top_k: int | None
+    top_p: float
+    min_p: float
+    epsilon: float
+    seed: int
+    samples: int
+
+
+class TrainingSettings(_Architecture, _Search, total=False):
+    """Settings of a training that only one section of the configuration has."""
 
     # tokenizer:
     kind: Literal["bpe", "unigram", "char", "word", "byte"]
@@ -150,23 +191,6 @@ class TrainingSettings(_Architecture, total=False):
     decode_sentences: int
     patience: int
     # decode:
-    beam_size: int
-    early_stopping: EarlyStopping
-    length_penalty: float
-    length_normalization: LengthNormalization
-    max_length_ratio: float | None
-    max_length_offset: int
-    min_length: int
-    max_source_tokens: int | None
-    forced_first_id: int | None
-    forced_last_id: int | None
-    suppressed_ids: Sequence[int] | None
-    renormalize: bool
-    no_repeat_ngram_size: int
-    encoder_no_repeat_ngram_size: int
-    repetition_penalty: float
-    replace_unknown: bool
-    n_best: int
     batch_tokens: int
     # languages:
     src_tag: str | None

@@ -13,7 +13,7 @@ from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, GroupedMetadata, Gt, Le, Lt
 
@@ -380,44 +380,6 @@ class BeamOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-
-
-class StrategySettings(TypedDict, total=False):
-    """The fields of `SharedOptions` and the settings of strategies, as keyword arguments of a function."""
-
-    # of all strategies
-    length_penalty: float
-    length_normalization: LengthNormalization
-    coverage_penalty: float
-    max_length_ratio: float | None
-    max_length_offset: int
-    max_length: int | None
-    min_length: int
-    max_source_tokens: int | None
-    forced_first_id: int | None
-    forced_last_id: int | None
-    suppressed_ids: Sequence[int] | None
-    renormalize: bool
-    no_repeat_ngram_size: int
-    encoder_no_repeat_ngram_size: int
-    repetition_penalty: float
-    replace_unknown: bool
-    n_best: int
-    threads: int | None
-    cancelled: Callable[[], bool] | None
-    # of beams
-    beam_size: int
-    early_stopping: EarlyStopping
-    num_groups: int
-    diversity_penalty: float
-    # of sampling and of minimum Bayes risk
-    temperature: float
-    top_k: int | None
-    top_p: float
-    min_p: float
-    epsilon: float
-    seed: int
-    samples: int
 
 
 RUN = Option(

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from heedful.decoding.glossary import Glossary, PlacedTerm, placed_terms
-from heedful.decoding.translation import MemoryMatch, TextHypothesis, Translation
+from heedful.decoding.translation import FindMatch, TextHypothesis, Translation, recalled
 from heedful.spans.placeholders import Range
 from heedful.spans.sentences import (
     Routed,
@@ -51,7 +51,6 @@ class Request:
 
 
 Translate = Callable[[Sequence[Request]], Sequence[Translation]]
-FindMatch = Callable[[str], MemoryMatch | None]
 
 
 class SentenceTranslator(Protocol):
@@ -82,11 +81,11 @@ class SentenceTranslator(Protocol):
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence on its way.
+    """The state of the translation of a sentence.
 
     Attributes:
         source: the sentence.
-        routed: the sentence as the model reads it in this try.
+        routed: the sentence as the model reads it: short placeholders stay at first, none in the second try.
         translation: its translation; None: it is not translated yet, or a placeholder was lost.
         spanned: its translations with marks, best first.
     """
@@ -107,7 +106,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Work:
-    """Texts on their way through a model; each step returns another value.
+    """The state of the translation of texts; each step returns another value.
 
     Attributes:
         segments: each text as sentences and what is between them.
@@ -219,26 +218,6 @@ def translate(work: Work, search: Translate) -> Work:
     while work.requests:
         work = work.settle(search(work.requests))
     return work
-
-
-def recalled(
-    texts: Sequence[str], find: FindMatch | None, search: Callable[[Sequence[str]], Sequence[Translation]]
-) -> list[Translation]:
-    """Return the translation of each text: from a match of the memory, else what the search finds.
-
-    Args:
-        texts: sentences or lines.
-        find: returns the match of a text in a memory; None: there is no memory.
-        search: translates texts; those with a match are "", which costs nothing.
-    """
-    if find is None:
-        return list(search(texts))
-    matches = [find(text) for text in texts]
-    left = [text if match is None else "" for text, match in zip(texts, matches, strict=True)]
-    return [
-        searched if match is None else Translation.given(text, match.target, match=match)
-        for text, match, searched in zip(texts, matches, search(left), strict=True)
-    ]
 
 
 def translated(
