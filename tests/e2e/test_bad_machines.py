@@ -136,7 +136,7 @@ def test_a_disk_that_became_read_only_is_one_line(server: FaultServer, whole: Wh
     ("closed", "message"),
     [
         ("", "run: permission denied"),
-        ("run", "run/.config.toml.heedful-writing: permission denied"),
+        ("run", "run/config.toml: permission denied"),
         ("run/checkpoints", "cannot be written: permission denied; allow that, then --resume"),
     ],
 )

@@ -15,6 +15,7 @@ from command_line import Outcome, assert_one_clear_line, heedful, text
 from tiny_bundle import SOURCES, TARGETS
 
 from heedful.decoding.translator import Translator
+from heedful.runtime.durable import claimed
 from heedful.tasks import evaluate
 
 on_posix = pytest.mark.skipif(sys.platform == "win32", reason="redirections are those of a POSIX shell")
@@ -54,6 +55,45 @@ def test_a_bad_output_is_refused_before_the_work(
     slash = heedful(verb, run, *given[verb], "--output", f"{output}/")
     assert_one_clear_line(slash, 2, f"{output}/")
     assert names(output) == []
+
+
+COMMANDS_WITH_AN_OUTPUT = {
+    "export": ["export", "{run}", "--to", "onnx", "--output", "{output}"],
+    "import": ["import", "{run}/exported", "--output", "{output}"],
+    "corrected text": ["inspect", "s", "t", "--fix", "{output}"],
+    "memory": ["translate", "{run}", "--input", "s", "--output", "o", "--to-tmx", "{output}"],
+    "report of terms": [
+        *("translate", "{run}", "--input", "s", "--output", "o", "--glossary", "g.tsv"),
+        *("--glossary-report", "{output}"),
+    ],
+    "text as it is written": [
+        "translate",
+        "{run}",
+        "--line-buffered",
+        "--input",
+        "s",
+        "--output",
+        "{output}",
+    ],
+    "shortlist": ["shortlist", "{run}", "--src", "s", "--tgt", "t", "--output", "{output}"],
+    "picture": ["attention", "{run}", SOURCES[0], "--output", "{output}.json"],
+}
+
+
+@pytest.mark.parametrize("output", COMMANDS_WITH_AN_OUTPUT)
+def test_an_output_that_another_process_is_writing_is_refused(
+    output: str, run: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`translate --output` alone has a name of its own until the end, since it can be resumed."""
+    monkeypatch.chdir(files)
+    (files / "g.tsv").write_text("cat\tKatze\n")
+    command = [part.format(run=run, output="new") for part in COMMANDS_WITH_AN_OUTPUT[output]]
+    path = Path("new.json" if "new.json" in command else "new")
+    before = names(files)
+    with claimed(path):
+        outcome = heedful(*command)
+    assert (outcome.code, f"{path}: another process is writing it" in outcome.err) == (1, True), outcome
+    assert {*names(files)} - {*before} <= {"o"}
 
 
 def test_evaluate_keeps_its_outputs_if_the_scores_fail(

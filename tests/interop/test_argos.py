@@ -116,7 +116,7 @@ def test_a_folder_of_packages_is_served_with_pivots(tmp_path: Path) -> None:
     assert pairs == {Pair("en", "de"), Pair("de", "zh-Hant")}
     route = Catalogue(pairs).required_route("en", "zh-Hant")
     assert route.pivot == "de"
-    german = [output.text for (output,) in models[0].translate(Pair("en", "de"), sentences(), alternatives=0)]
+    german = [found.text for found in models[0].translate(Pair("en", "de"), sentences(), alternatives=0)]
     assert german == translated_by_argos(first, sentences())[0]
 
 

@@ -11,10 +11,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import filelock
-
 from heedful.errors import InputError, MissingExtraError, RunError, install_hint
-from heedful.runtime.durable import atomic_output, write_atomically
+from heedful.runtime.durable import WRITING, atomic_output, locked
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LEFTOVER = re.compile(r"\.{1,2}(?P<name>[^.].*?)\.([0-9a-f]{32}|lock|translations\.unfinished.*)")
@@ -120,16 +118,16 @@ class Folder:
 
     def put(self, name: str, content: bytes) -> None:
         """Write a file that no other process writes meanwhile, such as a locked one."""
-        if self.system is None:
-            write_atomically(Path(self.of_file(name)), content)
-        else:
-            with self.complete(name) as stream:
-                stream.write(content)
+        with self.complete(name, ending=WRITING) as stream:
+            stream.write(content)
 
     @contextmanager
-    def complete(self, name: str) -> Iterator[BinaryIO]:
-        """Yield a stream into a new file, which gets its name when it is complete."""
-        temporary = self.beside(name, f".{uuid.uuid4().hex}")
+    def complete(self, name: str, *, ending: str = "") -> Iterator[BinaryIO]:
+        """Yield a stream into a new file, which gets its name when it is complete.
+
+        Until then, its hidden name has this ending; by default, one that no other process has.
+        """
+        temporary = self.beside(name, ending or f".{uuid.uuid4().hex}")
         if self.system is None:
             with atomic_output(Path(self.of_file(name)), temporary=temporary) as stream:
                 yield stream
@@ -145,26 +143,13 @@ class Folder:
 
     @contextmanager
     def locked(self, name: str, *, timeout: float = -1) -> Iterator[bool]:
-        """Yield whether a file's name could be locked; the lock of a process that is killed is open again.
-
-        Another process is waited for `timeout` seconds; -1: until it is done.
-        """
+        """Yield whether a file's name could be locked, as `durable.locked` does."""
         if self.system is not None:
             yield True
             return
-        file = self.beside(name, ".lock")
-        lock = filelock.FileLock(file)
-        try:
-            lock.acquire(timeout=timeout)
-        except filelock.Timeout:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            with suppress(OSError):  # Windows keeps a file that is open
-                file.unlink()
-            lock.release()
+        self.beside(name, "")  # makes its directory
+        with locked(Path(self.of_file(name)), timeout=timeout) as is_ours:
+            yield is_ours
 
     @contextmanager
     def claimed(self, name: str) -> Iterator[None]:

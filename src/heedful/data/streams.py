@@ -19,7 +19,7 @@ from heedful.data.files import (
     decompressed,
 )
 from heedful.errors import CorpusError, InputError
-from heedful.runtime.durable import atomic_output, descriptor_of, is_replaceable, new_file_beside
+from heedful.runtime.durable import atomic_output, claimed, descriptor_of, is_replaceable, new_file_beside
 
 _LEVEL = 6  # as gzip's default
 _STDOUT = 1
@@ -146,6 +146,7 @@ def open_output(path: Path | None, *, at_once: bool = False, keep: bool = True) 
         if not is_replaceable(path):
             file = stack.enter_context(atomic_output(path))
         elif at_once:
+            stack.enter_context(claimed(path))
             file = stack.enter_context(path.open("wb"))
         else:
             target = Path(os.path.realpath(path))

@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 from torch import Tensor
 
-from heedful.errors import ConfigError, InteropError, suggestion
+from heedful.errors import BundleError, ConfigError, InteropError, suggestion
 from heedful.interop import (
     fairseq,
     fairseq_dictionaries,
@@ -38,11 +38,12 @@ from heedful.interop.marian import MARIAN
 from heedful.interop.marian_files import is_marian, is_model
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import fit_vocabularies, read_settings, read_tokenizers
+from heedful.runtime.durable import locked, why_not_written
 from heedful.settings.parsing import shown
 from heedful.settings.plugins import plugin_part
 from heedful.settings.run import Config
 from heedful.storage.bundle import save_weights
-from heedful.storage.description import FORMAT_VERSION, file_sha256
+from heedful.storage.description import FORMAT_VERSION, file_sha256, read_description
 
 LAYOUTS: dict[str, Table] = {
     "abhishek-thread": worked_examples.ABHISHEK_THREAD,
@@ -250,22 +251,40 @@ def cached_bundle(path: Path) -> Path:
     """Return the bundle in the user's cache that a directory or package was imported to.
 
     It is imported the first time, once for its contents and this version: a bundle in a temporary directory
-    would be made anew at each start, by each process.
+    would be made anew at each start, by each process. Processes that need it meanwhile wait; a bundle that is
+    damaged is imported again.
 
     Raises:
         InteropError: it cannot be imported.
+        BundleError: the cache cannot be written.
     """
     digest = hashlib.sha256(f"{version('heedful')} {FORMAT_VERSION}".encode())
     files = [path] if path.is_file() else [*path.iterdir(), *path.glob("model/*")]
     for file in sorted(filter(Path.is_file, files)):
         digest.update(f"{file.relative_to(path)} {file_sha256(file)} ".encode(errors="backslashreplace"))
     output = platformdirs.user_cache_path("heedful") / "imported" / digest.hexdigest()[:32]
-    layout = None if output.exists() else recognise(path)
-    if layout is not None:
-        imported = read_directory(layout, path, ImportOptions(settings={}))
-        card = f"# {path.name}\n\nImported from `{path}` as layout `{layout}`, for use.\n"
-        save_weights(imported.weights, imported.config, imported.tokenizers, output, card=card)
+    if _is_whole(output):
+        return output
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with locked(output.with_suffix(".import")):
+            if not _is_whole(output):
+                layout = recognise(path)
+                assert layout is not None  # only files of weights have none
+                imported = read_directory(layout, path, ImportOptions(settings={}))
+                card = f"# {path.name}\n\nImported from `{path}` as layout `{layout}`, for use.\n"
+                save_weights(imported.weights, imported.config, imported.tokenizers, output, card=card)
+    except OSError as error:
+        raise BundleError(f"{output}: cannot be written: {why_not_written(error)}") from error
     return output
+
+
+def _is_whole(bundle: Path) -> bool:
+    try:
+        read_description(bundle).check(bundle)
+    except BundleError:
+        return False
+    return True
 
 
 def recognise(path: Path) -> str | None:

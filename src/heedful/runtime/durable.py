@@ -1,6 +1,8 @@
 """Atomic writes: directories and files that are complete or absent even after a power failure.
 
-Descriptors that the shell has opened, devices and pipes are written to, never replaced.
+What is written has a temporary name until then, and its own name is locked meanwhile (`claimed`): two
+processes never write one another's files. Descriptors that the shell has opened, devices and pipes are
+written to, never replaced.
 """
 
 import errno
@@ -69,6 +71,42 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
+def locked(path: Path, *, timeout: float = -1) -> Iterator[bool]:
+    """Yield whether the name of a file or directory could be locked, for this thread of this process.
+
+    The lock is a hidden file beside it. The lock of a process that is killed is open again. Another one is
+    waited for `timeout` seconds; -1: until it is done.
+    """
+    import filelock  # slow to import
+
+    file = path.with_name(f".{path.name}.lock")
+    lock = filelock.FileLock(file)
+    try:
+        lock.acquire(timeout=timeout)
+    except filelock.Timeout:
+        yield False
+        return
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    try:
+        yield True
+    finally:
+        with suppress(OSError):  # Windows keeps a file that is open
+            file.unlink()
+        lock.release()
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Lock the name of a file or directory that is written in the block; RunError: another one writes it."""
+    with locked(path, timeout=0) as is_ours:
+        if not is_ours:
+            raise RunError(f"{path}: another process is writing it; wait, or give another name")
+        yield
+
+
+@contextmanager
 def atomic_output(path: Path, *, temporary: Path | None = None, keep: bool = False) -> Iterator[BinaryIO]:
     """Yield a stream into a file that gets its name, synced, after the block; an existing file is replaced.
 
@@ -76,14 +114,21 @@ def atomic_output(path: Path, *, temporary: Path | None = None, keep: bool = Fal
 
     Args:
         path: of the file.
-        temporary: the file until then; None: a hidden one.
+        temporary: the file until then, which no other process writes; None: a hidden one, while `path` is
+            claimed.
         keep: whether what was written stays there after an error.
+
+    Raises:
+        RunError: another process is writing the file.
     """
     if not is_replaceable(path):
         with _opened_in_place(path) as stream:
             yield stream
         return
-    temporary = temporary or writing_at(path)
+    if temporary is None:
+        with claimed(path), atomic_output(path, temporary=writing_at(path), keep=keep) as stream:
+            yield stream
+        return
     with kept_after_error(temporary) if keep else _removed_at_the_end(temporary):
         with temporary.open("wb") as file:
             yield file
@@ -258,17 +303,24 @@ def backup_path(path: Path) -> Path:
 def new_directory(output: Path, *, option: str = "--output") -> Iterator[Path]:
     """Yield a temporary directory, which is renamed to `output` after the block; an error leaves nothing.
 
-    The message of the RunError, if the output exists or cannot be written, names the option of the path.
+    Its files have the mode of new files, whatever a library gave them. The message of the RunError, if the
+    output exists, is being written or cannot be, names the option of the path.
     """
-    if output.exists() or output.is_symlink():
-        raise RunError(f"{output}: already exists; give another {option}")
     unfinished = writing_at(output)
-    shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        unfinished.mkdir(parents=True)
-        yield unfinished
-        unfinished.rename(output)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with claimed(output):
+            if output.exists() or output.is_symlink():
+                raise RunError(f"{output}: already exists; give another {option}")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            try:
+                unfinished.mkdir()
+                yield unfinished
+                readable = unfinished.stat().st_mode & 0o666
+                for file in filter(Path.is_file, unfinished.rglob("*")):
+                    file.chmod(readable)
+                unfinished.rename(output)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         raise RunError(f"{output}: cannot be written: {why_not_written(error)}") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)

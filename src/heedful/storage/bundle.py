@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from heedful.errors import BundleError, ConfigError, OptionError, refuse_if
-from heedful.runtime.durable import replace_directory, restore_backup, why_not_written, writing_at
+from heedful.runtime.durable import claimed, replace_directory, restore_backup, why_not_written, writing_at
 from heedful.settings.arguments import checked
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
@@ -407,32 +407,41 @@ def save_weights(
     path = Path(path)
     if not config.train.plugin_versions:
         config = config.with_plugin_versions()
-    temporary = writing_at(path)
-    shutil.rmtree(temporary, ignore_errors=True)
     try:
-        restore_backup(path)
-        temporary.mkdir(parents=True)
-        if tokenizers is not None:
-            tokenizers.save(temporary)
-        shapes = weight_shapes(config.model)
-        if changed_parts:
-            shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-        _write_weights(weights, shapes, temporary / WEIGHTS_FILE)
-        # A path that it names may be no UTF-8.
-        (temporary / CARD_FILE).write_text(card, encoding="utf-8", errors="backslashreplace")
-        files = sorted(file.name for file in temporary.iterdir() if file.name != CARD_FILE)
-        Description(
-            format_version=FORMAT_VERSION,
-            config=config.model_dump(),
-            scores=dict(scores),
-            changed_parts=dict(changed_parts) or None,
-            calibration=None if calibration is None else calibration.as_json(),
-            sha256={name: file_sha256(temporary / name) for name in files},
-        ).write(temporary)
-        _keep_what_others_wrote(path, temporary)
-        replace_directory(path, temporary)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with claimed(path), _temporary(path) as temporary:
+            if tokenizers is not None:
+                tokenizers.save(temporary)
+            shapes = weight_shapes(config.model)
+            if changed_parts:
+                shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+            _write_weights(weights, shapes, temporary / WEIGHTS_FILE)
+            # A path that it names may be no UTF-8.
+            (temporary / CARD_FILE).write_text(card, encoding="utf-8", errors="backslashreplace")
+            files = sorted(file.name for file in temporary.iterdir() if file.name != CARD_FILE)
+            Description(
+                format_version=FORMAT_VERSION,
+                config=config.model_dump(),
+                scores=dict(scores),
+                changed_parts=dict(changed_parts) or None,
+                calibration=None if calibration is None else calibration.as_json(),
+                sha256={name: file_sha256(temporary / name) for name in files},
+            ).write(temporary)
+            _keep_what_others_wrote(path, temporary)
+            replace_directory(path, temporary)
     except (OSError, SafetensorError) as error:
         raise BundleError(f"{path}: cannot be written: {why_not_written(error)}") from error
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """Make the directory in which a bundle is written; it is removed after the block, if it is there."""
+    temporary = writing_at(path)
+    shutil.rmtree(temporary, ignore_errors=True)
+    restore_backup(path)
+    temporary.mkdir()
+    try:
+        yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

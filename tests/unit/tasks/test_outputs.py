@@ -3,6 +3,8 @@
 import gzip
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 from threading import Thread
 
@@ -118,6 +120,29 @@ def test_a_file_is_replaced_whole_and_keeps_its_mode(folder: Path) -> None:
     assert names() == before
 
 
+def write_often(path: str, letter: str) -> None:
+    """Write a file of one letter twenty times; it is refused while another process writes it."""
+    written = 0
+    while written < 20:
+        with suppress(RunError):
+            write_atomically(Path(path), letter * 100_000)
+            written += 1
+
+
+def test_processes_never_write_into_one_file(folder: Path) -> None:
+    context = get_context("spawn")
+    writers = [context.Process(target=write_often, args=("f", letter)) for letter in "ab"]
+    for writer in writers:
+        writer.start()
+    seen = set[str]()
+    while any(writer.is_alive() for writer in writers):
+        if Path("f").exists():
+            seen.add("".join(sorted(set(Path("f").read_text()))))
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert seen <= {"a", "b"}
+    assert [name for name in names() if name.startswith(".")] == []
+
+
 def test_a_file_that_cannot_be_renamed_leaves_the_old_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,8 +197,10 @@ def test_a_new_directory_is_complete_or_absent(folder: Path) -> None:
         raise ValueError("no")
     assert names() == before
     with new_directory(Path("new")) as writing:
-        (writing / "file").touch()
+        (writing / "file").touch(0o600)
     assert names() == sorted([*before, "new"])
+    Path("ordinary").touch()
+    assert Path("new/file").stat().st_mode == Path("ordinary").stat().st_mode
     Path("dangling").symlink_to("nowhere")
     for name in ("new", "dangling", "s"):
         with pytest.raises(RunError, match=name), new_directory(Path(name)):
