@@ -1,6 +1,5 @@
 """A full disk, a directory that may not be written, no memory, no reader: one line, and nothing is lost."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -191,10 +190,3 @@ def test_a_model_for_which_few_addresses_are_left_is_refused(
     arguments = [*whole.arguments, "--set", "model.d_ff=900000", "--output", str(tmp_path / "run")]
     assert_one_line(server.run(*arguments, address_space=900 * MIB), 2, "parameters need")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_batches_for_which_few_addresses_are_left_are_halved(
-    server: FaultServer, whole: Whole, tmp_path: Path
-) -> None:
-    assert os.sysconf("SC_PAGESIZE") >= 4 * KIB
