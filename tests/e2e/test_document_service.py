@@ -2,7 +2,6 @@
 
 import io
 import json
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -361,31 +360,6 @@ def test_documents_are_of_a_client_limited_counted_and_removed(bundle: Path, tmp
         log = "".join(server.log)
         assert "/v2/document/{document_id}" in log
         assert not any(each in log for each in ("secret", "sleeps", handles[0].document_id))
-
-
-def directories() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("heedful-documents-*"))
-
-
-@pytest.mark.slow
-def test_a_killed_server_leaves_nothing_behind_when_the_next_one_starts(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    with translation_server(f"en-de={bundle}") as server:
-        assert multipart(server, "/translate_file", b"x", {"source": "en", "target": "de"}).status == 200
-        (left,) = directories()
-        server.process.kill()
-        server.process.wait()
-    with translation_server(f"en-de={bundle}") as server:
-        (own,) = directories()
-        assert own != left
-        with translation_server(f"en-de={bundle}"):
-            assert own in directories()  # whose server lives
-            assert len(directories()) == 2
-        assert directories() == {own}
-    assert directories() == set()
 
 
 @pytest.mark.slow

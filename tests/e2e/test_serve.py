@@ -269,16 +269,6 @@ def test_hostile_bodies_are_the_clients_mistake(server: TranslationServer, path:
             assert reply.status == 200 or list(reply.json) in (["error"], ["message"])
 
 
-def test_half_a_request_holds_up_nobody(server: TranslationServer) -> None:
-    halves = [b"", b"POST /tran", b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"]
-    connections = [socket.create_connection((server.host, server.port)) for _ in range(20)]
-    for number, connection in enumerate(connections):
-        connection.sendall(halves[number % 3])
-    assert server.post("/translate", {"q": ENGLISH, "source": "en", "target": "de"}).status == 200
-    for connection in connections:
-        connection.close()
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sockets are no files there")
 def test_slow_clients_do_not_take_the_files_of_others(bundle: Path) -> None:

@@ -43,7 +43,6 @@ AREN = Path(__file__).parent.parent / "golden" / "aren-transliteration"
 ATZMON, AZZA = ["آ", "ت", "ز", "م", "و", "ن"], ["آ", "ز", "ا"]
 SOURCES = [ATZMON, AZZA, [*"محمدعلي"], [*"كريستوفر"], [*"ننننن"], [*"الاسكندرية"], ["ن"]]
 ENGINES = pytest.mark.parametrize("engine", ["torch", "native"])
-TYPES = pytest.mark.parametrize("weights", ["float32", "int16", "int8"])
 
 
 def imported(directory: Path, tmp_path: Path, **settings: Any) -> Bundle:  # noqa: ANN401

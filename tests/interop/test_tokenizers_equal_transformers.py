@@ -98,7 +98,7 @@ def assert_equal(
     lines: Sequence[str] = LINES,
     edges: str = "",
 ) -> None:
-    """Compare ids, and the decoded text of those ids and of random ones; what they leave at the edges is cut."""
+    """Compare ids, and the decoded text of those ids and of random ones, without what is at its edges."""
     encode = encode or (lambda text: theirs(text, add_special_tokens=False).input_ids)
     rng = random.Random(1)
     assert ours.encode_batch(lines) == [ours.encode(line) for line in lines]
