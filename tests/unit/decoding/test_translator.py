@@ -2,6 +2,7 @@ import re
 from collections.abc import Iterator
 from unittest import TestCase
 
+import numpy as np
 import pytest
 import torch
 from tolerances import FLOAT32, close, format_of
@@ -174,6 +175,7 @@ def test_bad_arguments_are_input_errors(bundle: Bundle) -> None:
     [
         ((text for text in ("the cat",)), None, "texts: generator"),
         ("the cat", None, "texts='the cat'"),
+        *((texts, None, "texts") for texts in (np.array(["the cat"]), {"the cat"}, None, [None], [b"a"])),
         (["the cat", None], None, "texts: number 2"),
         (["the cat"], "d", "prefixes='d'"),
         (["the cat"], [None], "prefixes: number 1"),
