@@ -244,10 +244,7 @@ def test_clients_are_told_which_columns_there_are(
         client.translate_document_upload(TABLE, target_lang="DE", filename=name)
     module = pytest.importorskip("libretranslate_aio")
     (tmp_path / name).write_text(TABLE)
-    with (
-        module.LibreTranslate(server.url) as client,
-        pytest.raises(Exception, match="'columns'"),
-    ):
+    with module.LibreTranslate(server.url) as client, pytest.raises(Exception, match="'columns'"):
         client.translate_file(tmp_path / name, source="en", target="de")
 
 
@@ -272,13 +269,7 @@ def test_the_description_says_how_columns_are_sent(server: TranslationServer) ->
         ("a.txt", b"text", {"source": "en"}, 400, "missing target parameter"),
         ("a.txt", b"text", {"source": "zz", "target": "de"}, 400, "zz is not supported"),
         ("a.txt", bytes(11 * 2**20), {"source": "en", "target": "de"}, 413, "bytes"),
-        (
-            "a.txt",
-            b"cat " * 250_001,
-            {"source": "en", "target": "de"},
-            400,
-            "more than 1,000,000 characters",
-        ),
+        ("a.txt", b"cat " * 250_001, {"source": "en", "target": "de"}, 400, "more than 1,000,000 characters"),
     ],
 )
 def test_documents_that_cannot_be_translated_are_told_so(

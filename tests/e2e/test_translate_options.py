@@ -51,10 +51,7 @@ def test_the_most_agreed_upon_of_many_samples_is_taken(run: Path) -> None:
     [
         ("greedy", ["--beam-size", 1]),
         ("beam:beam_size=3,early_stopping=first", ["--beam-size", 3, "--early-stopping", "first"]),
-        (
-            "diverse-beam:diversity_penalty=3",
-            ["--beam-size", 4, "--num-groups", 2, "--diversity-penalty", 3],
-        ),
+        ("diverse-beam:diversity_penalty=3", ["--beam-size", 4, "--num-groups", 2, "--diversity-penalty", 3]),
         (
             "sampling:temperature=4,top_k=20,seed=2",
             ["--sample", "--temperature", 4, "--top-k", 20, "--seed", 2],

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 import sacremoses
-from argos_packages import (
-    make_package,
-    packed,
-    repacked,
-    sentences,
-    translated_by_argos,
-    unpacked_copy,
-)
+from argos_packages import make_package, packed, repacked, sentences, translated_by_argos, unpacked_copy
 from command_line import assert_one_clear_line, heedful, text
 from ctranslate2_files import translator
 from small_tokenizers import fsmt_files, phrases

@@ -240,10 +240,7 @@ def test_a_shortlist_is_refused(paper: tuple[Bundle, Path]) -> None:
     bundle, directory = paper
     backend = backend_of(directory, bundle.config.model.src_pad_id)
     allowed = [np.arange(5)]
-    with (
-        pytest.raises(InputError, match="shortlist"),
-        backend.step([[5, 3]], allowed=allowed),
-    ):
+    with pytest.raises(InputError, match="shortlist"), backend.step([[5, 3]], allowed=allowed):
         pass
 
 

@@ -98,10 +98,7 @@ def test_a_text_that_is_not_one_names_the_line_and_leaves_no_file(tmp_path: Path
     paths = tmp_path / "s", tmp_path / "t"
     paths[0].write_bytes(b"x" * (2**24 + 1))
     paths[1].write_bytes(b"x\n")
-    with (
-        pytest.raises(CorpusError, match="s: line 1"),
-        open_text(PairFiles(paths), tmp_path / "cache"),
-    ):
+    with pytest.raises(CorpusError, match="s: line 1"), open_text(PairFiles(paths), tmp_path / "cache"):
         pass
     assert [*(tmp_path / "cache").iterdir()] == []
 

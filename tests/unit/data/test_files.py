@@ -135,12 +135,7 @@ def test_text_without_a_pair_is_refused(tmp_path: Path, src: str, tgt: str, name
 
 @pytest.mark.parametrize(
     ("line", "keys"),
-    [
-        ("no tab", ("src", "tgt")),
-        ("a\tb\tc", ("src", "tgt")),
-        ("", ("src", "tgt")),
-        ("b\tB", ("1", "3")),
-    ],
+    [("no tab", ("src", "tgt")), ("a\tb\tc", ("src", "tgt")), ("", ("src", "tgt")), ("b\tB", ("1", "3"))],
 )
 def test_a_tsv_line_of_other_columns_is_named(tmp_path: Path, line: str, keys: tuple[str, str]) -> None:
     first = "a\tA\t1" if keys[1] == "3" else "a\tA"

@@ -182,10 +182,7 @@ def test_bad_arguments_are_input_errors(bundle: Bundle) -> None:
     ],
 )
 def test_what_is_no_list_of_texts_is_refused(
-    bundle: Bundle,
-    texts: list[str],
-    prefixes: list[str] | None,
-    message: str,
+    bundle: Bundle, texts: list[str], prefixes: list[str] | None, message: str
 ) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
         Translator(bundle).translations(texts, prefixes=prefixes)

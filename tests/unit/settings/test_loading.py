@@ -182,11 +182,7 @@ def test_every_preset_survives_the_round_trip(tmp_path: Path, name: str) -> None
     minutes=st.none() | st.floats(min_value=1e-9, max_value=1e9),
 )
 def test_any_value_survives_the_round_trip(
-    tmp_path_factory: pytest.TempPathFactory,
-    path: str,
-    rate: float,
-    steps: int | None,
-    minutes: float | None,
+    tmp_path_factory: pytest.TempPathFactory, path: str, rate: float, steps: int | None, minutes: float | None
 ) -> None:
     values = {
         "data": {"src": path, "tgt": "b"},

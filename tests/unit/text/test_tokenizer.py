@@ -105,10 +105,7 @@ PAIRS: dict[str, tuple[Callable[[Path], TokenizerPair], set[str]]] = {
     "sentencepiece, joint": (lambda folder: train(), {"tokenizer.model"}),
     "sentencepiece, separate": (lambda folder: train(joint=False), {"source.model", "target.model"}),
     "list, joint": (lambda folder: tagged_pair(), {"tokenizer.spm", "tokenizer.pieces.json"}),
-    "list, separate": (
-        marian_pair,
-        {"source.spm", "source.pieces.json", "target.spm", "target.pieces.json"},
-    ),
+    "list, separate": (marian_pair, {"source.spm", "source.pieces.json", "target.spm", "target.pieces.json"}),
     "tokenizers, joint": (lambda folder: nllb_pair(), {"tokenizer.json", "tokenizer.special.json"}),
 }
 
