@@ -393,28 +393,12 @@ def marian(name: str, *, is_quick: bool = False) -> Kind:
     return Kind(make, partial(import_and_use, "marian-native", "."), is_quick=is_quick)
 
 
+OTHER_FAMILIES = [
+    "m2m100", "nllb", "bart", "mbart-50", "plbart", "mvp", "fsmt", "pegasus", "blenderbot",
+    "blenderbot small", "t5 1.1", "umt5", "byt5", "madlad", "t5gemma", "t5gemma 2",
+]  # fmt: skip
 KINDS: dict[str, Kind] = {
-    **{
-        name: family(name)
-        for name in (
-            "m2m100",
-            "nllb",
-            "bart",
-            "mbart-50",
-            "plbart",
-            "mvp",
-            "fsmt",
-            "pegasus",
-            "blenderbot",
-            "blenderbot small",
-            "t5 1.1",
-            "umt5",
-            "byt5",
-            "madlad",
-            "t5gemma",
-            "t5gemma 2",
-        )
-    },
+    **{name: family(name) for name in OTHER_FAMILIES},
     "marian": family("marian", is_quick=True),
     "mbart": family("mbart", is_quick=True),
     "ctranslate2": Kind(make_argos, partial(import_and_use, "ctranslate2", "en_de/model")),
