@@ -1,6 +1,5 @@
 """A full disk, a directory that may not be written, no memory, no reader: one line, and nothing is lost."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -105,14 +104,6 @@ def fill_and_resume(server: FaultServer, whole: Whole, folder: Path, *, kib: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kib", [8, *(pytest.param(kib, marks=pytest.mark.slow) for kib in (100, 200, 400))])
-def test_a_full_disk_is_one_line_and_the_run_goes_on_where_it_was(
-    server: FaultServer, whole: Whole, tmp_path: Path, kib: int
-) -> None:
-    fill_and_resume(server, whole, tmp_path / "disk", kib=kib)
-
-
-@pytest.mark.slow
 def test_a_disk_of_any_size_is_full_at_any_write(server: FaultServer, whole: Whole, tmp_path: Path) -> None:
     found = {fill_and_resume(server, whole, tmp_path / str(kib), kib=kib) for kib in range(8, 480, 8)}
     assert len(found) > 5
@@ -191,10 +182,3 @@ def test_a_model_for_which_few_addresses_are_left_is_refused(
     arguments = [*whole.arguments, "--set", "model.d_ff=900000", "--output", str(tmp_path / "run")]
     assert_one_line(server.run(*arguments, address_space=900 * MIB), 2, "parameters need")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_batches_for_which_few_addresses_are_left_are_halved(
-    server: FaultServer, whole: Whole, tmp_path: Path
-) -> None:
-    assert os.sysconf("SC_PAGESIZE") >= 4 * KIB

@@ -2,11 +2,8 @@
 
 import io
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -44,49 +41,6 @@ def document() -> str:
     rng = random.Random(1)
     lines = (f"{n} " + " ".join(rng.choices(words, k=rng.randint(1, 8))) for n in range(NUM_UNITS))
     return "".join(f"{line} .\n" for line in lines)
-
-
-def translate(bundle: Path, source: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "heedful", "translate", str(bundle), "--document", str(source)]
-    command += ["-o", str(output), *SEARCH, *options]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
-    )
-
-
-def entries(output: Path) -> int:
-    """Return how many texts of a translation that is not finished are stored."""
-    manifest = output.with_name(f"{output.name}.translations.unfinished.json")
-    parts = json.loads(manifest.read_bytes())["parts"] if manifest.exists() else {}
-    return int(parts["lines"]["lines"]) if parts else 0
-
-
-def test_a_document_that_is_killed_again_and_again_ends_in_the_same_bytes(
-    bundle: Path, tmp_path: Path
-) -> None:
-    source, whole, output = tmp_path / "a.txt", tmp_path / "whole.txt", tmp_path / "b.txt"
-    source.write_text(document())
-    with translate(bundle, source, whole) as process:
-        assert process.wait() == 0
-    kills = 0
-    while kills < KILLS:
-        before = entries(output)
-        with translate(bundle, source, output, "--resume") as process:
-            while process.poll() is None and entries(output) == before:
-                time.sleep(0.001)
-            process.kill()
-            kills += process.wait() == -signal.SIGKILL
-        if output.exists():
-            assert output.read_bytes() == whole.read_bytes()
-            output.unlink()
-    stored = entries(output)
-    with translate(bundle, source, output, "--resume") as process:
-        _, errors = process.communicate()
-    assert process.returncode == 0, errors
-    assert ("resuming after text" in errors) == (stored > 0)
-    assert output.read_bytes() == whole.read_bytes()
-    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "whole.txt", "b.txt"}
 
 
 def test_a_server_that_is_killed_serves_nothing_wrong_afterwards(

@@ -2,7 +2,6 @@
 
 import io
 import json
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -245,10 +244,7 @@ def test_clients_are_told_which_columns_there_are(
         client.translate_document_upload(TABLE, target_lang="DE", filename=name)
     module = pytest.importorskip("libretranslate_aio")
     (tmp_path / name).write_text(TABLE)
-    with (
-        module.LibreTranslate(server.url) as client,
-        pytest.raises(Exception, match="'columns'"),
-    ):
+    with module.LibreTranslate(server.url) as client, pytest.raises(Exception, match="'columns'"):
         client.translate_file(tmp_path / name, source="en", target="de")
 
 
@@ -273,13 +269,7 @@ def test_the_description_says_how_columns_are_sent(server: TranslationServer) ->
         ("a.txt", b"text", {"source": "en"}, 400, "missing target parameter"),
         ("a.txt", b"text", {"source": "zz", "target": "de"}, 400, "zz is not supported"),
         ("a.txt", bytes(11 * 2**20), {"source": "en", "target": "de"}, 413, "bytes"),
-        (
-            "a.txt",
-            b"cat " * 250_001,
-            {"source": "en", "target": "de"},
-            400,
-            "more than 1,000,000 characters",
-        ),
+        ("a.txt", b"cat " * 250_001, {"source": "en", "target": "de"}, 400, "more than 1,000,000 characters"),
     ],
 )
 def test_documents_that_cannot_be_translated_are_told_so(
@@ -361,31 +351,6 @@ def test_documents_are_of_a_client_limited_counted_and_removed(bundle: Path, tmp
         log = "".join(server.log)
         assert "/v2/document/{document_id}" in log
         assert not any(each in log for each in ("secret", "sleeps", handles[0].document_id))
-
-
-def directories() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("heedful-documents-*"))
-
-
-@pytest.mark.slow
-def test_a_killed_server_leaves_nothing_behind_when_the_next_one_starts(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    with translation_server(f"en-de={bundle}") as server:
-        assert multipart(server, "/translate_file", b"x", {"source": "en", "target": "de"}).status == 200
-        (left,) = directories()
-        server.process.kill()
-        server.process.wait()
-    with translation_server(f"en-de={bundle}") as server:
-        (own,) = directories()
-        assert own != left
-        with translation_server(f"en-de={bundle}"):
-            assert own in directories()  # whose server lives
-            assert len(directories()) == 2
-        assert directories() == {own}
-    assert directories() == set()
 
 
 @pytest.mark.slow

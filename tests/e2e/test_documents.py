@@ -2,7 +2,6 @@
 
 import errno
 import os
-import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import docx
 import pytest
 from command_line import assert_one_clear_line, heedful
 from document_files import docx_file
-from random_documents import MAKERS, Words
 
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
@@ -141,25 +139,3 @@ def test_a_document_goes_on_where_a_run_was_interrupted(
     assert calls == 4
     assert (tmp_path / "b.txt").read_bytes() == (tmp_path / "whole.txt").read_bytes()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.txt", "b.txt", "whole.txt"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", MAKERS)
-def test_a_mutated_document_is_translated_or_one_line_and_nothing_written(
-    suffix: str, run: Path, tmp_path: Path
-) -> None:
-    source, sampled = MAKERS[suffix](Words(3)), random.Random(suffix)
-    path, output = tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}"
-    columns = ["--column", "text"] if suffix == "csv" else []
-    for _ in range(12):
-        data = bytearray(source)
-        for _ in range(sampled.randint(1, 4)):
-            start = sampled.randrange(len(data))
-            data[start : start + sampled.choice((0, 1, 40))] = sampled.randbytes(sampled.randint(0, 3))
-        path.write_bytes(data)
-        outcome = heedful("translate", run, "--document", path, "-o", output, "--beam-size", "1", *columns)
-        if outcome.code:
-            assert_one_clear_line(outcome, 1, "error: ")
-        written = {each.name for each in tmp_path.iterdir()} - {path.name}
-        assert written == (set() if outcome.code else {output.name})
-        output.unlink(missing_ok=True)

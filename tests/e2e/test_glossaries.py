@@ -1,7 +1,6 @@
 """Glossaries as users have them: `heedful translate --glossary`, and DeepL's own client."""
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -183,18 +182,6 @@ def test_deepls_client_manages_and_uses_multilingual_glossaries(deepl: Any, clie
     assert [each.name for each in client.list_multilingual_glossaries()] == ["more", "one"]
     client.delete_multilingual_glossary(one)
     assert [each.name for each in client.list_multilingual_glossaries()] == ["more"]
-
-
-@pytest.mark.slow
-def test_glossaries_survive_a_killed_server(bundle: Path, tmp_path: Path) -> None:
-    file = tmp_path / "glossaries.json"
-    cats = {"name": "cats", "source_lang": "en", "target_lang": "de", "entries": "cat\tKater"}
-    with translation_server(f"en-de={bundle}", "--glossaries", file) as server:
-        stored = server.post("/v2/glossaries", cats).json["glossary_id"]
-        if os.name != "nt":
-            server.process.kill()
-    with translation_server(f"en-de={bundle}", "--glossaries", file) as server:
-        assert server.ask("GET", f"/v2/glossaries/{stored}").json["name"] == "cats"
 
 
 def test_a_request_may_have_its_own_terms(bundle: Path) -> None:

@@ -126,17 +126,6 @@ def test_the_perplexity_is_that_of_the_lines_that_are_scored(run: Path, tmp_path
     assert "left out: 1)" in plain
 
 
-def test_score_and_align_have_the_option(run: Path, tmp_path: Path) -> None:
-    files = pair_files(tmp_path, [LONG], [LONG_TARGET])
-    for verb in ("score", "align"):
-        given = [verb, run, *files, "--max-source-tokens"]
-        assert f"source line 1: {num_tokens(LONG)} {SPLIT}=20" in heedful(*given, 20).err
-        outcome = heedful(*given, 1000)
-        assert outcome.code == 0
-        assert "nan" not in outcome.out
-        assert outcome.out.strip()
-
-
 def test_an_aligner_aligns_lines_of_any_length(tmp_path: Path) -> None:
     known = memorised()
     config = known.config.replace(decode={"max_source_tokens": 4})

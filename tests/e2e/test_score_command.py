@@ -69,16 +69,7 @@ def test_json_has_the_tokens_and_ends_in_the_perplexity_on_stderr(run: Path, fil
 
 
 def test_the_length_penalty_may_be_wished_and_the_mean_is_one(run: Path, files: list[object]) -> None:
-    wishes = [
-        "--length-penalty",
-        1,
-        "--length-normalization",
-        "power",
-        "--threads",
-        1,
-        "--batch-tokens",
-        30,
-    ]
+    wishes = ["--length-penalty", 1, "--length-normalization", "power", "--threads", 1, "--batch-tokens", 30]
     mean = [json.loads(line) for line in heedful("score", run, *files, "--json", *wishes).out.splitlines()]
     for each in mean:
         assert each["score"] == close(each["log_prob"] / len(each["tokens"]), FLOAT64.ROW)

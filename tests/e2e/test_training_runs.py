@@ -136,46 +136,6 @@ def test_resuming_on_other_text_is_refused(memorised: Path, tmp_path: Path) -> N
     assert "belongs to other data" in outcome.err
 
 
-SMALLER: dict[str, object] = {"model.d_model": 32}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("processes", "how", "settings"),
-    [
-        (2, signal.SIGKILL, {}),
-        (1, signal.SIGINT, SMALLER),
-        (2, signal.SIGINT, SMALLER),
-    ],
-)
-def test_a_killed_run_ends_in_the_same_weights(
-    how: signal.Signals, settings: dict[str, object], processes: int, tmp_path: Path
-) -> None:
-    settings = STATEFUL | {"train.processes": processes} | settings
-    arguments = [*write_pairs(tmp_path), *as_options(settings)]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert heedful("train", *arguments, "--output", whole).code == 0
-
-    command = [sys.executable, "-m", "heedful", "train", *arguments, "--output", str(killed)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for(killed / "checkpoints" / "step-20", process)
-    process.send_signal(how)
-    assert process.wait() != 0
-    assert not (killed / "last").exists()
-
-    resumed = heedful("train", "--resume", "--output", killed)
-    assert resumed.code == 0, resumed.err
-    assert "resuming from step" in resumed.err
-    assert "bit for bit" not in resumed.err
-    for bundle in ("best", "last"):
-        file = f"{bundle}/model.safetensors"
-        assert_same(load_file(killed / file), load_file(whole / file))
-    assert logged(killed, "validation") == logged(whole, "validation")
-    assert [step["loss"] for step in logged(killed, "step")][-4:] == [
-        step["loss"] for step in logged(whole, "step")
-    ][-4:]
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="has no process groups")
 def test_a_group_that_is_terminated_leaves_a_checkpoint_of_its_last_step(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Shards of lines and of Parquet; what they share with other jobs that go on is test_resumable_jobs.py."""
 
 import gzip
+import io
 import json
 from pathlib import Path
 
@@ -80,22 +81,29 @@ def test_another_column_is_refused(run: Path, shards: Path) -> None:
     assert_one_clear_line(translate(run, shards, "--resume", "--column", "id"), 1, "column=text")
 
 
+def parquet(*names: str) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays([pa.array(SOURCES)] * len(names), [*names]), stream)
+    return stream.getvalue()
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("content", "options", "named"),
     [
-        (["--column", "txt"], "'txt'"),
-        (["--column", "id"], "'id'"),
+        (None, ["--column", "txt"], "'txt'"),
+        (None, ["--column", "id"], "'id'"),
+        (parquet("text", "text"), [], "'text'"),
+        (b"PAR1", [], "in/c.parquet"),
+        (parquet("text")[:-100] + b"PAR1", [], "in/c.parquet"),
     ],
+    ids=["no such column", "numbers", "twice the column", "a beginning", "another end"],
 )
-def test_a_parquet_file_needs_the_column(run: Path, shards: Path, options: list[str], message: str) -> None:
-    assert_one_clear_line(translate(run, shards, *options, only="*.parquet"), 1, "in/c.parquet", message)
-
-
-def test_a_damaged_parquet_file_leaves_the_other_shards(run: Path, shards: Path) -> None:
-    whole = (shards / "c.parquet").read_bytes()
-    for damaged in (b"PAR1", whole[:-100] + whole[-4:]):
-        (shards / "c.parquet").write_bytes(damaged)
-        assert_one_clear_line(translate(run, shards, only="c.parquet"), 1, "in/c.parquet")
+def test_a_parquet_file_that_cannot_be_translated_is_named(
+    run: Path, shards: Path, content: bytes | None, options: list[str], named: str
+) -> None:
+    if content is not None:
+        (shards / "c.parquet").write_bytes(content)
+    assert_one_clear_line(translate(run, shards, *options, only="*.parquet"), 1, "in/c.parquet", named)
 
 
 def test_a_parquet_file_is_not_written_into_a_directory_of_its_name(run: Path, shards: Path) -> None:
@@ -103,13 +111,6 @@ def test_a_parquet_file_is_not_written_into_a_directory_of_its_name(run: Path, s
     outcome = heedful("translate", run, "-i", shards / "c.parquet", "-o", output)
     assert_one_clear_line(outcome, 2, "out.parquet")
     assert not output.exists()
-
-
-def test_a_parquet_file_has_the_column_once(run: Path, shards: Path) -> None:
-    texts = pa.array(SOURCES)
-    pq.write_table(pa.Table.from_arrays([texts, texts], ["text", "text"]), shards / "c.parquet")
-    outcome = translate(run, shards, only="c.parquet")
-    assert_one_clear_line(outcome, 1, "in/c.parquet")
 
 
 def test_an_empty_path_is_no_directory(run: Path, shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:

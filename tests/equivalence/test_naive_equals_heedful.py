@@ -3,6 +3,7 @@
 B, H, T, S = 2, 3, 5, 7 and other primes for the rest, with d_k, d_v and d_model / h all different.
 """
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,9 +46,31 @@ def assert_same(found: Tensor | None, wanted: Tensor) -> None:
     assert_close(found, wanted, FLOAT64.MODEL.at(largest(wanted)))
 
 
-def assert_weight_gradients_equal(module: nn.Module, weights: dict[str, Any]) -> None:
+Rows = list[list[Any]]
+Formula = Callable[..., Rows]
+
+
+def assert_formula_holds(
+    module: nn.Module, found: Tensor, inputs: Sequence[Tensor], formula: Formula
+) -> None:
+    """The output and all gradients equal those of loops.
+
+    The formula gets the weights, the number of a sentence and its rows of each input.
+    """
+    coefficients = torch.randn_like(found)
+    (found * coefficients).sum().backward()
+    weights, rows = weights_of(module), [numbers(x) for x in inputs]
+    wanted = [formula(weights, b, *(sentences[b] for sentences in rows)) for b in range(B)]
+    weigh_and_differentiate(wanted, coefficients)
+    assert_same(found, values(wanted))
+    for x, sentences in zip(inputs, rows, strict=True):
+        assert_same(x.grad, gradients(sentences))
     for name, parameter in module.named_parameters():
         assert_same(parameter.grad, gradients(weights[name]))
+
+
+def is_real(t: int, s: int, *, b: int) -> bool:
+    return s < SRC_LENGTHS[b]
 
 
 @pytest.fixture(autouse=True)
@@ -55,45 +78,24 @@ def _seed() -> None:
     torch.manual_seed(11)
 
 
+NOWHERE = MEMORY_MASK.repeat(1, 1, T, 1)
+NOWHERE[0, 0, 2] = False  # an empty sum
+
+
+@pytest.mark.parametrize("mask", [MEMORY_MASK.expand(B, 1, T, S), NOWHERE], ids=["padding", "nowhere"])
 @pytest.mark.parametrize("sizes", [{}, {"d_v": K}, {"d_k": 2, "d_v": 3, "bias": False}])
-def test_attention_equals_its_formula(sizes: dict[str, Any]) -> None:
+def test_attention_equals_its_formula(sizes: dict[str, Any], mask: Tensor) -> None:
     module = perturbed(attention(**sizes))
-    x, context, coefficients = random(B, T, D), random(B, S, D), torch.randn(B, T, D, dtype=torch.float64)
-    found = module(x, context, MEMORY_MASK)
-    (found * coefficients).sum().backward()
+    x, context = random(B, T, D), random(B, S, D)
 
-    weights, naive_x, naive_context = weights_of(module), numbers(x), numbers(context)
-    naive = Naive({f"a.{name}": weight for name, weight in weights.items()}, H)
-    wanted = [
-        naive.attention(naive_x[b], naive_context[b], "a", lambda t, s, length=length: s < length)
-        for b, length in enumerate(SRC_LENGTHS)
-    ]
-    weigh_and_differentiate(wanted, coefficients)
-    assert_same(found, values(wanted))
-    assert_same(x.grad, gradients(naive_x))
-    assert_same(context.grad, gradients(naive_context))
-    assert_weight_gradients_equal(module, weights)
+    def formula(weights: dict[str, Any], b: int, x: Rows, context: Rows) -> Rows:
+        naive = Naive({f"a.{name}": weight for name, weight in weights.items()}, H)
+        return naive.attention(x, context, "a", lambda t, s: bool(mask[b, 0, t, s]))
 
-
-def test_attention_that_may_look_nowhere_equals_its_formula_with_an_empty_sum() -> None:
-    module = perturbed(attention())
-    x, context, coefficients = random(B, T, D), random(B, S, D), torch.randn(B, T, D, dtype=torch.float64)
-    mask = MEMORY_MASK.repeat(1, 1, T, 1)
-    mask[0, 0, 2] = False
     found = module(x, context, mask)
-    (found * coefficients).sum().backward()
-
-    weights, naive_x, naive_context = weights_of(module), numbers(x), numbers(context)
-    naive = Naive({f"a.{name}": weight for name, weight in weights.items()}, H)
-    wanted = [
-        naive.attention(naive_x[b], naive_context[b], "a", lambda t, s, b=b: bool(mask[b, 0, t, s]))
-        for b in range(B)
-    ]
-    weigh_and_differentiate(wanted, coefficients)
-    assert_same(found, values(wanted))
-    assert_same(found[0, 2], module.output.bias.detach())
-    assert_same(x.grad, gradients(naive_x))
-    assert_weight_gradients_equal(module, weights)
+    assert_formula_holds(module, found, [x, context], formula)
+    if mask is NOWHERE and "bias" not in sizes:
+        assert_same(found[0, 2], module.output.bias.detach())
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
@@ -108,20 +110,13 @@ def test_an_encoder_layer_equals_its_formula(norm_first: bool, activation: str) 
             residual=partial(Residual, 0.0, norm_first=norm_first),
         )
     )
-    x, coefficients = random(B, S, D), torch.randn(B, S, D, dtype=torch.float64)
-    found = layer(x, MEMORY_MASK)
-    (found * coefficients).sum().backward()
+    x = random(B, S, D)
 
-    weights, naive_x = weights_of(layer), numbers(x)
-    naive = Naive(weights, H, activation, norm_first, eps=0.01)
-    wanted = [
-        naive.encoder_layer(naive_x[b], "", lambda t, s, length=length: s < length)
-        for b, length in enumerate(SRC_LENGTHS)
-    ]
-    weigh_and_differentiate(wanted, coefficients)
-    assert_same(found, values(wanted))
-    assert_same(x.grad, gradients(naive_x))
-    assert_weight_gradients_equal(layer, weights)
+    def formula(weights: dict[str, Any], b: int, x: Rows) -> Rows:
+        naive = Naive(weights, H, activation, norm_first, eps=0.01)
+        return naive.encoder_layer(x, "", partial(is_real, b=b))
+
+    assert_formula_holds(layer, layer(x, MEMORY_MASK), [x], formula)
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
@@ -132,21 +127,12 @@ def test_a_decoder_layer_equals_its_formula(norm_first: bool) -> None:
             *parts, norm=lambda: nn.LayerNorm(D), residual=partial(Residual, 0.0, norm_first=norm_first)
         )
     )
-    x, memory, coefficients = random(B, T, D), random(B, S, D), torch.randn(B, T, D, dtype=torch.float64)
-    found = layer(x, memory, MEMORY_MASK)
-    (found * coefficients).sum().backward()
+    x, memory = random(B, T, D), random(B, S, D)
 
-    weights, naive_x, naive_memory = weights_of(layer), numbers(x), numbers(memory)
-    naive = Naive(weights, H, norm_first=norm_first)
-    wanted = [
-        naive.decoder_layer(naive_x[b], naive_memory[b], "", lambda t, s, length=length: s < length)
-        for b, length in enumerate(SRC_LENGTHS)
-    ]
-    weigh_and_differentiate(wanted, coefficients)
-    assert_same(found, values(wanted))
-    assert_same(x.grad, gradients(naive_x))
-    assert_same(memory.grad, gradients(naive_memory))
-    assert_weight_gradients_equal(layer, weights)
+    def formula(weights: dict[str, Any], b: int, x: Rows, memory: Rows) -> Rows:
+        return Naive(weights, H, norm_first=norm_first).decoder_layer(x, memory, "", partial(is_real, b=b))
+
+    assert_formula_holds(layer, layer(x, memory, MEMORY_MASK), [x, memory], formula)
 
 
 @pytest.mark.parametrize(

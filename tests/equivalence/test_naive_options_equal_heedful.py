@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from naive_options import NaiveWithOptions, bucket
+from naive_options import NaiveWithOptions
 from naive_transformer import gradients, values, weigh_and_differentiate, weights_of
 from option_models import RELATIVE, option_config
 from tolerances import FLOAT64, assert_close, largest
 from torch import nn
 
 from heedful.model.transformer import Transformer
-from heedful.model.variants import BucketedBiases
 
 B, S, T, V = 2, 7, 5, 11
 PAD = 4
@@ -76,13 +75,3 @@ def test_a_model_with_options_equals_its_formulas_sentence_by_sentence(changes: 
     for name, parameter in model.named_parameters():
         wanted_gradient = gradients(weights[name])
         assert_close(parameter.grad, wanted_gradient, FLOAT64.MODEL.at(largest(wanted_gradient)))
-
-
-@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 127), (8, 11), (6, 5), (50, 101)])
-@pytest.mark.parametrize("bidirectional", [True, False])
-def test_buckets_are_those_of_whole_numbers(num_buckets: int, max_distance: int, bidirectional: bool) -> None:
-    """No distance is exactly on a border for these sizes: there float32 decides, as it does in T5."""
-    sizes = {"num_buckets": num_buckets, "max_distance": max_distance, "bidirectional": bidirectional}
-    distances = range(-300, 301)
-    found = BucketedBiases(1, **sizes).buckets(torch.tensor(distances)).tolist()
-    assert found == [bucket(-d, num_buckets, max_distance, bidirectional=bidirectional) for d in distances]

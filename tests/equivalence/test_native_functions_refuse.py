@@ -19,6 +19,8 @@ from heedful.runtime.native import Attention, Functions, Shortlist, functions_of
 OK, BAD_ARGUMENT = 0, 2
 HUGE = [2**31, 2**40, 2**62, 2**63 - 1]
 NEGATIVE = [-1, -(2**31), -(2**63)]
+OUTSIDE = [*HUGE, *NEGATIVE]
+Ids = NDArray[np.int64]
 ROUNDS = 200
 
 
@@ -33,11 +35,11 @@ def functions(request: pytest.FixtureRequest) -> Functions:
     return functions_of(request.param)
 
 
-def ids_of(*values: int) -> NDArray[np.int64]:
+def ids_of(*values: int) -> Ids:
     return np.array(values, np.int64)
 
 
-def spoiled(rng: np.random.Generator, good: NDArray[np.int64], bad: list[int]) -> NDArray[np.int64]:
+def spoiled(rng: np.random.Generator, good: Ids, bad: list[int]) -> Ids:
     """One of the numbers becomes one of the bad ones."""
     found = good.copy()
     found[rng.integers(len(found))] = bad[rng.integers(len(bad))]
@@ -51,12 +53,7 @@ def test_encode(engine: Engine) -> None:
     pointers = (ctypes.c_void_p * engine.num_layers)(*map(address_of, memory))
 
     def encode(
-        ids: NDArray[np.int64],
-        starts: NDArray[np.int64],
-        count: int,
-        known: int,
-        threads: int,
-        recorded: Attention | None = None,
+        ids: Ids, starts: Ids, count: int, known: int, threads: int, recorded: Attention | None = None
     ) -> int:
         attention = None if recorded is None else ctypes.byref(recorded)
         status: int = engine._functions.encode(
@@ -70,19 +67,13 @@ def test_encode(engine: Engine) -> None:
     for threads in (2, 65, 2**20, 2**62):
         assert encode(ids, starts, 3, 9, threads) == OK
     for _ in range(ROUNDS):
-        assert encode(spoiled(rng, ids, [size, *HUGE, *NEGATIVE]), starts, 3, 9, 1) == BAD_ARGUMENT
+        assert encode(spoiled(rng, ids, [size, *OUTSIDE]), starts, 3, 9, 1) == BAD_ARGUMENT
     for bad_starts in ((1, 4, 4, 9), (-1, 4, 4, 9), (0, 4, 3, 9), (0, 5, -(2**62), 9), (0, 9, 4, 9)):
         assert encode(ids, ids_of(*bad_starts), 3, 9, 1) == BAD_ARGUMENT
-    for count, known, threads in (
-        (0, 9, 1),
-        (-1, 9, 1),
-        (3, 4, 1),
-        (3, 0, 1),
-        (3, -1, 1),
-        (3, 9, 0),
-        (3, 9, -5),
-    ):
-        assert encode(ids, starts, count, known, threads) == BAD_ARGUMENT
+    good = {"count": 3, "known": 9, "threads": 1}
+    for key, values in {"count": (0, -1), "known": (4, 0, -1), "threads": (0, -5)}.items():
+        for value in values:
+            assert encode(ids, starts, **good | {key: value}) == BAD_ARGUMENT
     weights = np.full((9, engine.num_encoder_layers, engine.num_heads, 6), -1, np.float32)
     for width in (4, 0, -1):
         recorded = Attention(0, width, None, address_of(weights), None)
@@ -101,7 +92,7 @@ def test_step(engine: Engine) -> None:
     states = np.empty((3, engine.width), np.float32)
 
     def take(
-        ids: NDArray[np.int64], outputs: NDArray[np.int64], places: NDArray[np.int64], *,
+        ids: Ids, outputs: Ids, places: Ids, *,
         rows: int = 3, known: int = stride, threads: int = 1, recorded: Attention | None = None,
     ) -> int:  # fmt: skip
         status: int = engine._functions.step(
@@ -114,9 +105,9 @@ def test_step(engine: Engine) -> None:
     ids, outputs, places = ids_of(1, 2, 3), ids_of(0, 1, 2), ids_of(0, 0, 0)
     assert take(ids, outputs, places) == OK
     for _ in range(ROUNDS):
-        assert take(spoiled(rng, ids, [size, *HUGE, *NEGATIVE]), outputs, places) == BAD_ARGUMENT
-        assert take(ids, spoiled(rng, outputs, [3, *HUGE, *NEGATIVE]), places) == BAD_ARGUMENT
-        assert take(ids, outputs, spoiled(rng, places, [stride, *HUGE, *NEGATIVE])) == BAD_ARGUMENT
+        assert take(spoiled(rng, ids, [size, *OUTSIDE]), outputs, places) == BAD_ARGUMENT
+        assert take(ids, spoiled(rng, outputs, [3, *OUTSIDE]), places) == BAD_ARGUMENT
+        assert take(ids, outputs, spoiled(rng, places, [stride, *OUTSIDE])) == BAD_ARGUMENT
     for changes in ({"rows": 0}, {"rows": -1}, {"known": 0}, {"known": -1}, {"threads": 0}, {"threads": -1}):
         assert take(ids, outputs, places, **changes) == BAD_ARGUMENT
     assert take(ids, outputs, places, threads=2**62) == OK
@@ -138,15 +129,12 @@ def test_top_and_log_probs(engine: Engine) -> None:
     listed, sentences = shortlist.address, ids_of(0, 1, 1)
 
     def call(
-        *, count: int | None, rows: int = 3, within: int | None = None, of: NDArray[np.int64] | None = None,
-        suppressed: NDArray[np.int64] | None = None, threads: int = 1,
+        *, count: int | None, rows: int = 3, within: int | None = None, of: Ids | None = None,
+        suppressed: Ids | None = None, threads: int = 1,
     ) -> int:  # fmt: skip
         never = np.zeros(1, np.int64) if suppressed is None else suppressed
-        rest = (
-            ()
-            if count is None
-            else (count, address_of(never), 0 if suppressed is None else len(suppressed), True)
-        )
+        num_never = 0 if suppressed is None else len(suppressed)
+        rest = () if count is None else (count, address_of(never), num_never, True)
         found = (address_of(values), address_of(best)) if count is not None else (address_of(values),)
         function = engine._functions.log_probs if count is None else engine._functions.top
         status: int = function(
@@ -158,24 +146,18 @@ def test_top_and_log_probs(engine: Engine) -> None:
     for count in (None, 1, size):
         assert call(count=count) == OK
         assert call(count=count, within=listed, of=sentences) == OK
-        for bad in [2, *HUGE, *NEGATIVE]:
+        for bad in [2, *OUTSIDE]:
             assert call(count=count, within=listed, of=ids_of(0, bad, 1)) == BAD_ARGUMENT
         assert call(count=count, within=listed) == BAD_ARGUMENT
         for changes in ({"rows": 0}, {"rows": -1}, {"threads": 0}, {"threads": -(2**62)}):
             assert call(count=count, **changes) == BAD_ARGUMENT
-    for bad in (0, size + 1, *HUGE, *NEGATIVE):
+    for bad in (0, size + 1, *OUTSIDE):
         assert call(count=bad) == BAD_ARGUMENT
-    assert call(count=2, suppressed=ids_of(0, size, *HUGE, *NEGATIVE)) == OK  # ids that there are not
-    assert call(count=2, suppressed=ids_of(size, *HUGE, *NEGATIVE), within=listed, of=sentences) == OK
+    assert call(count=2, suppressed=ids_of(0, size, *OUTSIDE)) == OK  # ids that there are not
+    assert call(count=2, suppressed=ids_of(size, *OUTSIDE), within=listed, of=sentences) == OK
     original = Shortlist.from_address(listed)
     for group_size in (0, -1, -(2**63)):
-        wrong = Shortlist(
-            group_size,
-            *(
-                getattr(original, name)
-                for name in ("num_sentences", "outputs", "ids", "firsts", "columns", "starts")
-            ),
-        )
+        wrong = Shortlist(group_size, *(getattr(original, name) for name, _ in Shortlist._fields_[1:]))
         assert call(count=2, within=ctypes.addressof(wrong), of=sentences) == BAD_ARGUMENT
 
 
@@ -183,7 +165,7 @@ def test_pick(engine: Engine) -> None:
     rng, size = np.random.default_rng(4), engine.vocab_size
     arrays = [np.zeros(64 * engine.width, np.uint32), *(np.zeros(64, np.uint32) for _ in range(3))]
 
-    def pick(ids: NDArray[np.int64], count: int) -> int:
+    def pick(ids: Ids, count: int) -> int:
         status: int = engine._functions.pick(
             ctypes.byref(engine._model), address_of(ids), count, *map(address_of, arrays)
         )
@@ -192,7 +174,7 @@ def test_pick(engine: Engine) -> None:
     ids = rng.integers(0, size, 20)
     assert pick(ids, 20) == OK
     for _ in range(ROUNDS):
-        assert pick(spoiled(rng, ids, [size, *HUGE, *NEGATIVE]), 20) == BAD_ARGUMENT
+        assert pick(spoiled(rng, ids, [size, *OUTSIDE]), 20) == BAD_ARGUMENT
     for count in (0, -1, -(2**63)):
         assert pick(ids, count) == BAD_ARGUMENT
 
@@ -225,7 +207,7 @@ def test_training_kernels(functions: Functions, dtype: str) -> None:
     for name, kernel in kernels_of(functions, dtype).items():
         for bad in NEGATIVE:
             assert kernel(bad, 4) == BAD_ARGUMENT, name
-        for bad in (0, 65_537, *HUGE, *NEGATIVE):
+        for bad in (0, 65_537, *OUTSIDE):
             assert kernel(1, bad) == BAD_ARGUMENT, name
             assert kernel(0, bad) == BAD_ARGUMENT, name
         assert kernel(0, 4) == OK, name
@@ -234,7 +216,7 @@ def test_training_kernels(functions: Functions, dtype: str) -> None:
     for heads, queries, of_row, of_query in ((-1, 1, 0, 0), (1, -1, 0, 0), (1, 1, -1, 0), (1, 1, 0, -1)):
         assert masked(x.data_ptr(), x.data_ptr(), 1, heads, queries, 4, of_row, of_query, 1.0) == BAD_ARGUMENT
     loss = getattr(functions, f"loss_rows_{dtype}")
-    for target in (8, *HUGE, *NEGATIVE):
+    for target in (8, *OUTSIDE):
         targets, logits, sums = torch.tensor([3, target]), torch.zeros(2, 8), torch.zeros(2, 2)
         pointers = (each.data_ptr() for each in (logits, targets, *sums))
         assert loss(*pointers, 2, 8, 0.9) == BAD_ARGUMENT

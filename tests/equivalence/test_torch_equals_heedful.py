@@ -90,9 +90,20 @@ def assert_same(found: Tensor | None, wanted: Tensor | None) -> None:
     assert_close(found, wanted, FLOAT64.MODEL.at(largest(wanted)))
 
 
-def assert_same_gradients(ours: nn.Module, theirs: nn.Module) -> None:
-    compared = [assert_same(one, other) for other, one in pairs(ours, theirs, gradient=True)]
-    assert len(compared) >= 2
+def assert_same_with_gradients(
+    found: Tensor,
+    wanted: Tensor,
+    *inputs: tuple[Tensor, Tensor],
+    modules: tuple[nn.Module, nn.Module] | None = None,
+) -> None:
+    """The outputs are equal, and the gradients of both inputs of each pair and of both modules' weights."""
+    assert_same(found, wanted)
+    backward_both(found, wanted)
+    for one, other in inputs:
+        assert_same(one.grad, other.grad)
+    if modules is not None:
+        compared = [assert_same(one, other) for other, one in pairs(*modules, gradient=True)]
+        assert len(compared) >= 2
 
 
 def backward_both(found: Tensor, wanted: Tensor) -> None:
@@ -115,14 +126,7 @@ def test_scaled_dot_products_equal_torchs(masked: bool) -> None:
     mask = ~HIDDEN[:, None, None, :] if masked else None
     found = attention_weights(q, k, mask) @ v
     wanted = F.scaled_dot_product_attention(their_q, their_k, their_v, attn_mask=mask)
-    backward_both(found, wanted)
-    for one, other in (
-        (found, wanted),
-        (q.grad, their_q.grad),
-        (k.grad, their_k.grad),
-        (v.grad, their_v.grad),
-    ):
-        assert_same(one, other)
+    assert_same_with_gradients(found, wanted, (q, their_q), (k, their_k), (v, their_v))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -137,10 +141,7 @@ def test_multi_head_attention_equals_torchs(causal: bool) -> None:
         context = random(B, S, D)
         found = ours(x, context, ~HIDDEN[:, None, None, :])
         wanted, _ = theirs(their_x, context, context, key_padding_mask=HIDDEN)
-    assert_same(found, wanted)
-    backward_both(found, wanted)
-    assert_same(x.grad, their_x.grad)
-    assert_same_gradients(ours, theirs)
+    assert_same_with_gradients(found, wanted, (x, their_x), modules=(ours, theirs))
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
@@ -158,10 +159,7 @@ def test_an_encoder_layer_equals_torchs(norm_first: bool, activation: str) -> No
     x, their_x = twins(B, S, D)
     found = ours(x, ~HIDDEN[:, None, None, :])
     wanted = theirs(their_x, src_key_padding_mask=HIDDEN)
-    assert_same(found, wanted)
-    backward_both(found, wanted)
-    assert_same(x.grad, their_x.grad)
-    assert_same_gradients(ours, theirs)
+    assert_same_with_gradients(found, wanted, (x, their_x), modules=(ours, theirs))
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
@@ -176,11 +174,8 @@ def test_a_decoder_layer_equals_torchs(norm_first: bool) -> None:
     memory, their_memory = twins(B, S, D)
     found = ours(x, memory, ~HIDDEN[:, None, None, :])
     wanted = theirs(their_x, their_memory, tgt_mask=FUTURE, memory_key_padding_mask=HIDDEN)
-    assert_same(found, wanted)
-    backward_both(found, wanted)
-    assert_same(x.grad, their_x.grad)
-    assert_same(memory.grad, their_memory.grad)
-    assert_same_gradients(ours, theirs)
+    both = (x, their_x), (memory, their_memory)
+    assert_same_with_gradients(found, wanted, *both, modules=(ours, theirs))
 
 
 def torch_transformer(config: ModelConfig) -> nn.Transformer:
@@ -231,4 +226,5 @@ def test_the_stacks_equal_torchs(norm: str, training: bool) -> None:
     assert_same(found, wanted)
     backward_both(found, wanted)
     for one, other in layers:
-        assert_same_gradients(one, other)
+        compared = [assert_same(mine, torchs) for torchs, mine in pairs(one, other, gradient=True)]
+        assert len(compared) >= 2

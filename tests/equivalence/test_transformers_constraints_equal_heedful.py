@@ -7,22 +7,21 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from searches import searched
-from tolerances import FLOAT32, assert_close, close
-from torch import Tensor
+from tolerances import FLOAT32, assert_close
 from transformers_step import (
-    EOS,
     NUM_SENTENCES,
     PAD,
     START,
-    TransformersStep,
+    assert_same,
+    generated,
     random_model,
     random_sources,
+    searched_here,
 )
 
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
-from heedful.decoding.task import Hypothesis, SearchTask
+from heedful.decoding.task import Hypothesis
 
 LIMIT = 12
 OPTIONS = SearchOptions(
@@ -51,49 +50,18 @@ def log_prob_model() -> LogProbModel:
     return model
 
 
-def ours(
-    options: SearchOptions,
-    prefixes: list[list[int]] | None = None,
-    sources: Sequence[Sequence[int]] = (),
-) -> list[Hypothesis]:
-    task = SearchTask(
-        max_lengths=[LIMIT] * NUM_SENTENCES, start_id=START, eos_id=EOS, pad_id=PAD, options=options,
-        prefixes=prefixes, sources=sources,
-    )  # fmt: skip
-    with torch.inference_mode():
-        found = searched(TransformersStep(), task)
+def ours(options: SearchOptions, **task: Any) -> list[Hypothesis]:  # noqa: ANN401
+    found = searched_here(options, limit=LIMIT, **task)
     return [hypothesis for hypotheses in found for hypothesis in hypotheses]
 
 
-def theirs(
-    options: SearchOptions,
-    prefix: tuple[int, ...] = (),
-    processors: Sequence[transformers.LogitsProcessor] = (),
-) -> tuple[list[list[int]], Tensor | None]:
-    config = transformers.GenerationConfig(
-        num_beams=options.strategy.beam_size, num_return_sequences=options.n_best, do_sample=False,
-        use_cache=False, length_penalty=options.length_penalty, early_stopping="never",
-        max_new_tokens=LIMIT - len(prefix),
-        min_length=options.min_length + 1, no_repeat_ngram_size=options.no_repeat_ngram_size,
-        repetition_penalty=options.repetition_penalty, renormalize_logits=options.renormalize,
-        bad_words_ids=[[PAD]], decoder_start_token_id=START, eos_token_id=EOS, pad_token_id=PAD,
-        return_dict_in_generate=True, output_scores=True,
+def theirs(options: SearchOptions, *, prefix: Sequence[int] = (), **more: Any) -> Any:  # noqa: ANN401
+    return generated(
+        options, model=log_prob_model(), prefix=prefix, early_stopping="never",
+        max_new_tokens=LIMIT - len(prefix), min_length=options.min_length + 1, bad_words_ids=[[PAD]],
+        no_repeat_ngram_size=options.no_repeat_ngram_size, repetition_penalty=options.repetition_penalty,
+        renormalize_logits=options.renormalize, **more,
     )  # fmt: skip
-    src, mask = random_sources()
-    starts = torch.tensor([[START, *prefix]]).expand(NUM_SENTENCES, -1)
-    found = log_prob_model().generate(
-        src,
-        attention_mask=mask,
-        generation_config=config,
-        decoder_input_ids=starts,
-        logits_processor=transformers.LogitsProcessorList(processors),
-    )
-    return found.sequences[:, 1:].tolist(), found.get("sequences_scores")
-
-
-def assert_same_ids(found: list[Hypothesis], sequences: list[list[int]]) -> None:
-    tokens = [[*each.ids, EOS] if each.finished else list(each.ids) for each in found]
-    assert [ids + [PAD] * (len(sequences[0]) - len(ids)) for ids in tokens] == sequences
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -102,10 +70,7 @@ def test_no_ngram_is_repeated_in_either(size: int, beam_size: int) -> None:
     changes = {"strategy": BeamSearch(beam_size=beam_size), "n_best": beam_size}
     options = SearchOptions(**vars(OPTIONS) | changes | {"no_repeat_ngram_size": size})
     found = ours(options)
-    sequences, scores = theirs(options)
-    assert_same_ids(found, sequences)
-    if scores is not None:
-        assert [each.score for each in found] == close(scores.tolist(), FLOAT32.SENTENCE)
+    assert_same(found, theirs(options))
     without = ours(SearchOptions(**vars(OPTIONS) | changes))
     assert sum(a.ids != b.ids for a, b in zip(found, without, strict=True)) > len(found) / 10
 
@@ -120,10 +85,7 @@ def test_no_ngram_of_the_source_is_repeated_in_either(size: int, beam_size: int)
     options = SearchOptions(**vars(OPTIONS) | changes | {"encoder_no_repeat_ngram_size": size})
     found = ours(options, sources=sources)
     processor = transformers.EncoderNoRepeatNGramLogitsProcessor(size, torch.tensor(sources))
-    sequences, scores = theirs(options, processors=[processor])
-    assert_same_ids(found, sequences)
-    if scores is not None:
-        assert [each.score for each in found] == close(scores.tolist(), FLOAT32.SENTENCE)
+    assert_same(found, theirs(options, processors=[processor]))
     assert sum(a.ids != b.ids for a, b in zip(found, without, strict=True)) > len(found) / 2
 
 
@@ -134,7 +96,7 @@ def test_repetition_costs_the_same_in_both(penalty: float, beam_size: int, renor
     changes = {"strategy": BeamSearch(beam_size=beam_size), "n_best": beam_size, "renormalize": renormalize}
     options = SearchOptions(**vars(OPTIONS) | changes | {"repetition_penalty": penalty})
     found = ours(options)
-    assert_same_ids(found, theirs(options)[0])
+    assert_same(found, (theirs(options)[0], None))
     without = ours(SearchOptions(**vars(OPTIONS) | changes))
     assert sum(a.ids != b.ids for a, b in zip(found, without, strict=True)) > len(found) / 10
 
@@ -146,12 +108,8 @@ def test_a_prefix_is_continued_as_in_transformers_and_its_log_probability_is_the
     prefix = (5, 17, 5)
     changes = {"strategy": BeamSearch(beam_size=beam_size), "n_best": beam_size, "length_penalty": 0.0}
     options = SearchOptions(**vars(OPTIONS) | changes)
-    found = ours(options, [list(prefix)] * NUM_SENTENCES)
-    sequences, scores = theirs(options, prefix)
-    assert_same_ids(found, sequences)
-    if scores is not None:
-        added = [sum(each.token_log_probs[len(prefix) :]) for each in found]
-        assert added == close(scores.tolist(), FLOAT32.SENTENCE)
+    found = ours(options, prefixes=[list(prefix)] * NUM_SENTENCES)
+    assert_same(found, theirs(options, prefix=prefix), but=len(prefix))
     src, mask = random_sources()
     fed = torch.tensor([[START, *prefix]]).expand(NUM_SENTENCES, -1)
     with torch.inference_mode():

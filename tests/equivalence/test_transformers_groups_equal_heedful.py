@@ -7,22 +7,11 @@ notes what a group goes on with, and makes it costly for the groups after it.
 import pytest
 import torch
 import transformers
-from searches import searched
 from torch import Tensor
-from transformers_step import (
-    EOS,
-    NUM_SENTENCES,
-    PAD,
-    START,
-    VOCAB_SIZE,
-    TransformersStep,
-    random_model,
-    random_sources,
-)
+from transformers_step import EOS, NUM_SENTENCES, PAD, VOCAB_SIZE, generated, searched_here
 
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import DiverseBeamSearch
-from heedful.decoding.task import SearchTask
 
 LIMIT = 8
 
@@ -49,21 +38,15 @@ class Diversity(transformers.LogitsProcessor):
 def theirs(options: SearchOptions) -> list[list[tuple[float, list[int]]]]:
     """Of each sentence the different outputs of all groups and their scores, best first."""
     size = options.strategy.beam_size // options.strategy.num_groups
-    config = transformers.GenerationConfig(
-        num_beams=size, num_return_sequences=size, do_sample=False, use_cache=False, early_stopping="never",
-        length_penalty=options.length_penalty, max_new_tokens=LIMIT, min_new_tokens=LIMIT,
-        forced_eos_token_id=EOS, bad_words_ids=[[PAD]], decoder_start_token_id=START, eos_token_id=EOS,
-        pad_token_id=PAD, return_dict_in_generate=True, output_scores=True,
-    )  # fmt: skip
-    src, mask = random_sources()
     diversity = Diversity(size, options.strategy.diversity_penalty)
     found: list[dict[tuple[int, ...], float]] = [{} for _ in range(NUM_SENTENCES)]
     for _ in range(options.strategy.num_groups):
-        each = random_model().generate(
-            src, attention_mask=mask, generation_config=config, logits_processor=[diversity]
-        )
-        rows = zip(each.sequences[:, 1:].tolist(), each.sequences_scores.tolist(), strict=True)
-        for row, (ids, score) in enumerate(rows):
+        sequences, scores = generated(
+            options, num_beams=size, processors=[diversity], early_stopping="never", max_new_tokens=LIMIT,
+            min_new_tokens=LIMIT, forced_eos_token_id=EOS, bad_words_ids=[[PAD]],
+        )  # fmt: skip
+        assert scores is not None
+        for row, (ids, score) in enumerate(zip(sequences, scores, strict=True)):
             outputs = found[row // size]
             outputs[tuple(ids)] = max(score, outputs.get(tuple(ids), score))
         diversity.next_group()
@@ -83,11 +66,7 @@ def test_groups_are_beams_that_avoid_what_those_before_them_write(
         min_length=LIMIT,
         forced_last_id=EOS,
     )
-    task = SearchTask(
-        max_lengths=[LIMIT] * NUM_SENTENCES, start_id=START, eos_id=EOS, pad_id=PAD, options=options
-    )
-    with torch.inference_mode():
-        found = searched(TransformersStep(), task)
+    found = searched_here(options, limit=LIMIT)
     expected = theirs(options)
     assert [sorted([*each.ids, EOS] for each in one) for one in found] == [
         sorted(ids for _, ids in one) for one in expected

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, heedful
+from command_line import Outcome, heedful, refusal
 from ctranslate2_files import translator
 from full_disk import files_limited_to
 from small_models import small_model
@@ -12,14 +12,6 @@ from tiny_bundle import PAIRS, memorised, save_memorised
 
 from heedful.settings.run import Config, LanguageConfig
 from heedful.storage.bundle import Bundle, save_bundle, save_model
-
-
-def refusal(outcome: Outcome) -> str:
-    assert outcome.code == 1
-    assert outcome.out == ""
-    assert outcome.err.startswith("error: ")
-    assert outcome.err.count("\n") == 1
-    return outcome.err
 
 
 def names_in(directory: Path) -> set[str]:
@@ -83,43 +75,25 @@ def test_the_languages_may_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("source", "output", "options", "named"),
     [
-        (("--to", "onxx"), "--to 'onxx' does not exist; did you mean 'onnx'?"),
-        (("--to", "onnx", "--quantization", "int8"), "--quantization is for --to ctranslate2, not for onnx"),
-        (
-            ("--to", "ctranslate2", "--quantization", "int7"),
-            "quantization 'int7'",
-        ),
+        ("bundle", "exported", ["--to", "onxx"], "'onnx'"),
+        ("bundle", "exported", ["--to", "onnx", "--quantization", "int8"], "--quantization"),
+        ("bundle", "exported", ["--to", "ctranslate2", "--quantization", "int7"], "'int7'"),
+        *(("bundle", "bundle", ["--to", target], "bundle: ") for target in ("ctranslate2", "marian", "onnx")),
+        ("ids", "exported", ["--to", "ctranslate2"], "tokenizer"),
+        (".", "exported", ["--to", "ctranslate2"], "bundle"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(
-    options: tuple[str, ...], message: str, tmp_path: Path
+    source: str, output: str, options: list[str], named: str, tmp_path: Path
 ) -> None:
-    bundle = save_memorised(tmp_path / "bundle")
-    assert message in refusal(heedful("export", bundle, *options, "--output", tmp_path / "exported"))
-    assert names_in(tmp_path) == {"bundle"}
-
-
-@pytest.mark.parametrize("target", ["ctranslate2", "marian", "onnx"])
-def test_an_output_that_exists_is_left_alone(target: str, tmp_path: Path) -> None:
-    bundle = save_memorised(tmp_path / "bundle")
+    bundle, model = save_memorised(tmp_path / "bundle"), small_model()
+    save_model(model, Config(model=model.config), tmp_path / "ids", card="")
     before = names_in(bundle)
-    assert "already exists" in refusal(heedful("export", bundle, "--to", target, "--output", bundle))
-    assert names_in(bundle) == before
-
-
-def test_a_bundle_without_tokenizers_is_refused(tmp_path: Path) -> None:
-    model = small_model()
-    save_model(model, Config(model=model.config), tmp_path / "bundle", card="")
-    outcome = heedful("export", tmp_path / "bundle", "--to", "ctranslate2", "--output", tmp_path / "exported")
-    assert "has no tokenizer" in refusal(outcome)
-    assert names_in(tmp_path) == {"bundle"}
-
-
-def test_a_path_that_holds_no_bundle_is_refused(tmp_path: Path) -> None:
-    outcome = heedful("export", tmp_path, "--to", "ctranslate2", "--output", tmp_path / "exported")
-    assert "holds no bundle" in refusal(outcome)
+    outcome = heedful("export", tmp_path / source, *options, "--output", tmp_path / output)
+    assert named in refusal(outcome)
+    assert (names_in(tmp_path), names_in(bundle)) == ({"bundle", "ids"}, before)
 
 
 @pytest.mark.parametrize("target", ["ctranslate2", "marian"])

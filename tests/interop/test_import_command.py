@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from command_line import Outcome, heedful
+from command_line import Outcome, heedful, refusal
 from huggingface_hub import ModelCard
 from imported_models import SRC_VOCAB, SYSTEMS, TGT_VOCAB, System, random_model, real_logits
 from safetensors.torch import save_file
@@ -34,14 +34,6 @@ def saved(system: System, path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def refusal(outcome: Outcome) -> str:
-    assert outcome.code in (1, 2)
-    assert outcome.out == ""
-    assert outcome.err.startswith("error: ")
-    assert outcome.err.count("\n") == 1
-    return outcome.err
-
-
 @pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
 def test_a_file_becomes_a_bundle_with_the_same_logits(system: System, tmp_path: Path) -> None:
     saved(system, tmp_path / "model.pt")
@@ -65,41 +57,44 @@ def of_the_old_format(tensors: dict[str, Tensor], path: Path) -> None:
     torch.save(tensors, path, _use_new_zipfile_serialization=False)
 
 
-@pytest.mark.parametrize("write", [wrapped, of_several_processes, of_the_old_format])
-def test_a_state_dict_may_be_wrapped(
+def as_safetensors(tensors: dict[str, Tensor], path: Path) -> None:
+    save_file(tensors, path.with_suffix(".safetensors"))
+
+
+@pytest.mark.parametrize("write", [wrapped, of_several_processes, of_the_old_format, as_safetensors])
+def test_weights_may_be_stored_in_other_forms(
     write: Callable[[dict[str, Tensor], Path], None], tmp_path: Path
 ) -> None:
     theirs = random_model(NPTEL)
     write(theirs.state_dict(), tmp_path / "model.pt")
-    assert run_import(tmp_path / "model.pt", tmp_path / "bundle", NPTEL).code == 0
+    [file] = tmp_path.iterdir()
+    assert run_import(file, tmp_path / "bundle", NPTEL).code == 0
     model = load_model(tmp_path / "bundle")
     assert_close(real_logits(model), real_logits(theirs), FLOAT32.MODEL)
 
 
-def test_safetensors_are_read_too(tmp_path: Path) -> None:
-    theirs = random_model(NPTEL)
-    save_file(theirs.state_dict(), tmp_path / "model.safetensors")
-    assert run_import(tmp_path / "model.safetensors", tmp_path / "bundle", NPTEL).code == 0
-    model = load_model(tmp_path / "bundle")
-    assert_close(real_logits(model), real_logits(theirs), FLOAT32.MODEL)
-
-
-def test_regularisation_that_no_file_states_is_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("source", "settings", "dropout"),
+    [
+        ("model.safetensors", [], 0.0),
+        ("model.safetensors", ["--set", "model.dropout=0.2"], 0.2),
+        *(
+            (GOLDEN / name, [], 0.0)
+            for name in ("marian/student", "marian/post", "aren-transliteration/int8")
+        ),
+    ],
+)
+def test_regularisation_that_no_file_states_is_off(
+    source: str | Path, settings: list[str], dropout: float, tmp_path: Path
+) -> None:
     """Fine-tuning keeps it, and a model that was trained without dropout would lose much of what it knows."""
     save_file(random_model(NPTEL).state_dict(), tmp_path / "model.safetensors")
-    for name, settings, wanted in (("plain", [], 0.0), ("set", ["--set", "model.dropout=0.2"], 0.2)):
-        outcome = run_import(tmp_path / "model.safetensors", tmp_path / name, NPTEL, *settings)
-        assert outcome.code == 0, outcome.err
-        config = json.loads((tmp_path / name / "config.json").read_text(encoding="utf-8"))["config"]
-        assert (config["model"]["dropout"], config["train"]["label_smoothing"]) == (wanted, 0.0)
-
-
-@pytest.mark.parametrize("source", ["marian/student", "marian/post", "aren-transliteration/int8"])
-def test_regularisation_that_no_file_of_a_directory_states_is_off(source: str, tmp_path: Path) -> None:
-    outcome = heedful("import", GOLDEN / source, "--output", tmp_path / "bundle")
+    if source == "model.safetensors":
+        settings = [*settings, *(f"--set=model.{key}={value}" for key, value in NPTEL.settings.items())]
+    outcome = heedful("import", tmp_path / source, "--output", tmp_path / "bundle", *settings)
     assert outcome.code == 0, outcome.err
     config = json.loads((tmp_path / "bundle" / "config.json").read_text(encoding="utf-8"))["config"]
-    assert (config["model"]["dropout"], config["train"]["label_smoothing"]) == (0.0, 0.0)
+    assert (config["model"]["dropout"], config["train"]["label_smoothing"]) == (dropout, 0.0)
 
 
 class Burglar:
@@ -128,6 +123,8 @@ def test_files_without_weights_are_one_line(tmp_path: Path) -> None:
     torch.save({"epoch": 3}, tmp_path / "numbers.pt")
     for name in ("text.pt", "cut.safetensors", "list.pt", "numbers.pt", "none.pt"):
         assert name in refusal(run_import(tmp_path / name, tmp_path / "bundle", NPTEL))
+    torch.save({"a": torch.zeros(2, 2)}, tmp_path / "other.pt")
+    assert "--layout" in refusal(heedful("import", tmp_path / "other.pt", "-o", tmp_path / "bundle"))
 
 
 FIRST = "encoder.layers.0.attention.queries.weight"
@@ -162,39 +159,48 @@ def test_weights_of_another_layout_are_refused(name: str, tmp_path: Path) -> Non
     assert f"layout {name!r}" in message
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ([], "the weights do not say what model.num_heads is; give --set model.num_heads=N"),
-        (["--set", "model.num_heads=5"], "12 rows of 'encoder.layers.0.attention.queries.weight'"),
-        (["--set", "model.num_heads=3", "--set", "model.d_model=8"], "model.d_model=8 contradicts"),
-        (["--set", "model.num_heads=3", "--set", "model.tied=all"], "model.tied=all contradicts"),
-        (["--set", "model.num_heads=3", "--set", "model.dropuot=0"], "unknown key 'model.dropuot'"),
-        (["--set", "model.num_heads=3", "--set", "modle.d=3"], "unknown key 'modle'"),
-        (["--set", "num_heads=3"], "write it as section.key=value"),
-        (["--set", "model.num_heads=3", "--src-vocab", "words"], "must both be set"),
-    ],
-)
-def test_settings_that_cannot_be_are_one_line(more: list[str], message: str, tmp_path: Path) -> None:
-    saved(NPTEL, tmp_path / "model.pt")
-    bare = System(NPTEL.layout, NPTEL.build, {})
-    assert message in refusal(run_import(tmp_path / "model.pt", tmp_path / "bundle", bare, *more))
+HEADS = ["--set", "model.num_heads=3"]
+SCALE = ["--set", "model.scale_embeddings=true"]
+WORDS = ["--src-vocab", "src", "--tgt-vocab"]
+# The system, the options, and what is named.
+REFUSED: list[tuple[str, list[str], list[str]]] = [
+    ("nptel-lecture", ["--layout", "nptel-lecture"], ["--set model.num_heads=N"]),
+    ("nptel-lecture", ["--layout", "nptel-lecture", "--set", "model.num_heads=5"], [f"'{FIRST}'"]),
+    *(
+        ("nptel-lecture", ["--layout", "nptel-lecture", *HEADS, "--set", setting], [named])
+        for setting, named in (
+            ("model.d_model=8", "model.d_model=8"),
+            ("model.tied=all", "model.tied=all"),
+            ("model.dropuot=0", "'model.dropuot'"),
+            ("modle.d=3", "'modle'"),
+            ("num_heads=3", "section.key=value"),
+        )
+    ),
+    ("nptel-lecture", ["--layout", "nptel-lecture", *HEADS, "--src-vocab", "src"], ["--tgt-vocab"]),
+    (
+        "nptel-lecture",
+        ["--layout", "nptel-lecture", *HEADS, *WORDS, "src"],
+        ["target", "18 tokens", "19 rows"],
+    ),
+    ("nptel-lecture", ["--layout", "nptel-lecture", *HEADS, "-o", "."], ["exists"]),
+    ("nptel-lecture", ["--layout", "nptel-lectures"], ["'nptel-lecture'"]),
+    ("jadore, emb", ["--layout", "jadore"], ["model.scale_embeddings=true", "jadore-prj"]),
+    ("jadore, emb", SCALE, ["jadore and jadore-prj", "--layout"]),
+    ("jadore, emb", ["--layout", "jadore", *SCALE, *HEADS, *WORDS, "tgt"], ["unknown words"]),
+]
 
 
-def test_jadores_scale_must_be_said(tmp_path: Path) -> None:
-    saved(SYSTEMS["jadore, emb"], tmp_path / "model.pt")
-    bare = System("jadore", SYSTEMS["jadore, emb"].build)
-    message = refusal(run_import(tmp_path / "model.pt", tmp_path / "bundle", bare))
-    assert "--set model.scale_embeddings=true" in message
-    assert "--layout jadore-prj" in message
-
-
-def test_a_layout_that_does_not_exist_gets_a_suggestion(tmp_path: Path) -> None:
-    saved(NPTEL, tmp_path / "model.pt")
-    outcome = heedful(
-        "import", tmp_path / "model.pt", "--layout", "nptel-lectures", "-o", tmp_path / "bundle"
-    )
-    assert "layout 'nptel-lectures' does not exist; did you mean 'nptel-lecture'?" in refusal(outcome)
+@pytest.mark.parametrize(("system", "options", "named"), REFUSED)
+def test_options_that_cannot_be_are_one_line(
+    system: str, options: list[str], named: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved(SYSTEMS[system], tmp_path / "model.pt")
+    for name, size in (("src", SRC_VOCAB), ("tgt", TGT_VOCAB)):
+        Path(name).write_text("\n".join(["<pad>", "<s>", "</s>", *(f"w{i}" for i in range(size - 3))]))
+    output = [] if "-o" in options else ["-o", "bundle"]
+    message = refusal(heedful("import", "model.pt", *options, *output))
+    assert all(each in message for each in named), message
 
 
 def test_every_layout_is_named_in_the_help() -> None:
@@ -211,23 +217,6 @@ def test_the_layout_of_a_file_is_recognised(name: str, tmp_path: Path) -> None:
     assert outcome == Outcome(0, f"{tmp_path / 'bundle'}\n", "")
     card = (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
     assert f"layout `{system.layout}`" in card
-
-
-def test_layouts_that_fit_are_named_where_it_is_not_one(tmp_path: Path) -> None:
-    saved(SYSTEMS["jadore, emb"], tmp_path / "model.pt")
-    refused = heedful(
-        "import", tmp_path / "model.pt", "-o", tmp_path / "bundle", "--set=model.scale_embeddings=true"
-    )
-    assert "the layouts jadore and jadore-prj fit; choose one by --layout" in refusal(refused)
-    torch.save({"a": torch.zeros(2, 2)}, tmp_path / "other.pt")
-    assert "no layout fits; --layout NAME says why" in refusal(
-        heedful("import", tmp_path / "other.pt", "-o", tmp_path / "bundle")
-    )
-
-
-def test_an_output_that_exists_stays(tmp_path: Path) -> None:
-    saved(NPTEL, tmp_path / "model.pt")
-    assert "already exists" in refusal(run_import(tmp_path / "model.pt", tmp_path, NPTEL))
 
 
 def test_without_vocabularies_text_is_refused_and_ids_work(tmp_path: Path) -> None:
@@ -277,25 +266,6 @@ def test_a_vocabulary_without_unknown_words_gets_a_token_that_is_never_written(t
     assert_close(found[:, :TGT_VOCAB], real_logits(random_model(system)), FLOAT32.MODEL)
     assert bundle.tokenizers.src.encode("w1 other") == [4, SRC_VOCAB]
     assert len(Translator(bundle).translate(["w1 other"])) == 1
-
-
-def test_a_target_without_unknown_words_and_without_an_output_bias_is_refused(tmp_path: Path) -> None:
-    system = SYSTEMS["jadore, emb"]
-    saved(system, tmp_path / "model.pt")
-    for name, size in (("src", SRC_VOCAB), ("tgt", TGT_VOCAB)):
-        lines = ["<pad>", "<s>", "</s>", *(f"w{i}" for i in range(size - 3))]
-        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
-    more = ["--src-vocab", tmp_path / "src", "--tgt-vocab", tmp_path / "tgt"]
-    message = refusal(run_import(tmp_path / "model.pt", tmp_path / "bundle", system, *more))
-    assert "has no token for unknown words" in message
-
-
-def test_a_vocabulary_of_another_size_is_named(tmp_path: Path) -> None:
-    saved(NPTEL, tmp_path / "model.pt")
-    (tmp_path / "v.txt").write_text("\n".join(words(SRC_VOCAB)), encoding="utf-8")
-    more = ["--src-vocab", tmp_path / "v.txt", "--tgt-vocab", tmp_path / "v.txt"]
-    message = refusal(run_import(tmp_path / "model.pt", tmp_path / "bundle", NPTEL, *more))
-    assert "the target vocabulary has 17 tokens, but the embedding has 19 rows" in message
 
 
 @pytest.mark.parametrize(

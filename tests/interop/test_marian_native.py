@@ -212,18 +212,14 @@ def test_a_folder_and_a_file_are_recognised(path: str, tmp_path: Path) -> None:
     assert load_bundle(tmp_path / "bundle").config.model.positions == "marian"
 
 
-def test_vocabularies_may_be_elsewhere(tmp_path: Path) -> None:
+def test_vocabularies_may_be_elsewhere_or_missing(tmp_path: Path) -> None:
     shutil.copy(MARIAN / "post" / "model.npz", tmp_path / "model.npz")
     given = [f"--{side}-vocab={MARIAN / 'post' / 'vocab.yml'}" for side in ("src", "tgt")]
-    outcome = heedful("import", tmp_path / "model.npz", "--output", tmp_path / "bundle", *given)
-    assert outcome.code == 0, outcome.err
-    assert max(differences(Translator.load(tmp_path / "bundle"), "post")) <= 2e-5
-
-
-def test_without_vocabularies_there_are_ids(tmp_path: Path) -> None:
-    shutil.copy(MARIAN / "post" / "model.npz", tmp_path / "model.npz")
-    assert heedful("import", tmp_path / "model.npz", "--output", tmp_path / "bundle").code == 0
-    assert not list((tmp_path / "bundle").glob("*.spm")) + list((tmp_path / "bundle").glob("*.model"))
+    for name, options in (("texts", given), ("ids", [])):
+        outcome = heedful("import", tmp_path / "model.npz", "--output", tmp_path / name, *options)
+        assert outcome.code == 0, outcome.err
+    assert max(differences(Translator.load(tmp_path / "texts"), "post")) <= 2e-5
+    assert not list((tmp_path / "ids").glob("*.spm")) + list((tmp_path / "ids").glob("*.model"))
 
 
 @pytest.mark.parametrize(
@@ -277,43 +273,31 @@ def test_searches_that_do_not_exist_here_are_refused(line: str, part: str, tmp_p
     assert_one_clear_line(outcome, 1, "decoder.yml", part)
 
 
-def test_an_ensemble_is_refused(tmp_path: Path) -> None:
-    copy = changed("post", tmp_path, npz("post"))
+def test_several_models_packed_weights_and_pickles_are_refused(tmp_path: Path) -> None:
+    copy, weights = changed("post", tmp_path, npz("post")), npz("post")
     (copy / "decoder.yml").unlink()
     shutil.copy(copy / "model.npz", copy / "model2.npz")
     outcome = heedful("import", copy, "--layout", "marian-native", "--output", tmp_path / "bundle")
     assert_one_clear_line(outcome, 1, "2 models", "model2.npz")
-
-
-@pytest.mark.parametrize("name", ["../evil.npz", "/evil.npz", "a/b/c.npz", ".hidden", "a\\..\\b.npz"])
-def test_names_that_lead_out_of_an_archive_are_refused(name: str, tmp_path: Path) -> None:
-    file = archived("post", tmp_path / "opus.zip")
-    with zipfile.ZipFile(file, "a") as archive:
-        archive.writestr(name, "x")
-    outcome = heedful("import", file, "--output", tmp_path / "bundle")
-    assert_one_clear_line(outcome, 1, "opus.zip: cannot be unpacked", repr(name))
-
-
-def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("model.npz", bytes(10**7))
-    outcome = heedful("import", tmp_path / "bomb.zip", "--output", tmp_path / "bundle")
-    assert_one_clear_line(outcome, 1, "bomb.zip: cannot be unpacked", "20 times")
-
-
-def test_packed_weights_are_refused(tmp_path: Path) -> None:
-    copy = changed("post", tmp_path, npz("post"))
-    zeros = {name: np.zeros_like(each) if ":" not in name else each for name, each in npz("post").items()}
+    (copy / "model2.npz").unlink()
+    zeros = {name: np.zeros_like(each) if ":" not in name else each for name, each in weights.items()}
     np.savez_compressed(copy / "model.npz", **zeros)  # type: ignore[arg-type]
     with pytest.raises(InteropError):
         imported(copy)
-
-
-def test_a_pickle_is_not_read(tmp_path: Path) -> None:
-    objects = {"Wemb": np.asarray([{"a": 1}], dtype=object)}
-    copy = changed("post", tmp_path, npz("post") | objects)
-    with pytest.raises(InteropError, match="'Wemb' has no plain numbers"):
+    np.savez(copy / "model.npz", **weights | {"Wemb": np.asarray([{"a": 1}], dtype=object)})  # type: ignore[arg-type]
+    with pytest.raises(InteropError, match="'Wemb'"):
         imported(copy)
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil.npz", "/evil.npz", "a/b/c.npz", ".hidden", "a\\..\\b.npz", "bomb.npz"]
+)
+def test_names_that_lead_out_of_an_archive_and_bombs_are_refused(name: str, tmp_path: Path) -> None:
+    file = archived("post", tmp_path / "opus.zip")
+    with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, bytes(10**8) if name == "bomb.npz" else "x")
+    outcome = heedful("import", file, "--output", tmp_path / "bundle")
+    assert_one_clear_line(outcome, 1, "opus.zip", "20 times" if name == "bomb.npz" else repr(name))
 
 
 def test_tokens_are_texts_whatever_yaml_takes_them_for(tmp_path: Path) -> None:
@@ -330,13 +314,8 @@ def test_tokens_are_texts_whatever_yaml_takes_them_for(tmp_path: Path) -> None:
         "-",
         "\U0001f600",
         "a" * 2000,
-        "0x1",
-        "1e3",
-        "on",
-        ":",
-        "<<",
-        "*",
     ]
+    odd += ["0x1", "1e3", "on", ":", "<<", "*"]
     tokens = ["</s>", "<unk>", *odd]
     lines = ["---"]
     for i, token in enumerate(tokens):

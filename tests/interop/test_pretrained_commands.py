@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Outcome, heedful
+from command_line import Outcome, heedful, refusal
 from pretrained_models import FAMILIES, batch, imported, logits_of
 from small_tokenizers import phrases
 from tolerances import FLOAT32, assert_close
@@ -20,14 +20,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
     pytest.mark.filterwarnings("ignore:builtin type .*has no __module__ attribute:DeprecationWarning"),
 ]
-
-
-def refusal(outcome: Outcome) -> str:
-    assert outcome.code in (1, 2)
-    assert outcome.out == ""
-    assert outcome.err.startswith("error: ")
-    assert outcome.err.count("\n") == 1
-    return outcome.err
 
 
 def test_a_directory_becomes_a_bundle_that_translates_as_it_says(tmp_path: Path) -> None:

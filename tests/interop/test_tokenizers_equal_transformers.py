@@ -87,19 +87,33 @@ NASTY = (
 Ids = Callable[[str], list[int]]
 
 
-def assert_equal(theirs: Any, ours: Tokenizer, *, encode: Ids | None = None) -> None:  # noqa: ANN401
-    """Compare ids, and the decoded text of those ids and of random ones."""
+LINES = [*phrases()[0], *phrases()[1], *NASTY]
+
+
+def assert_equal(
+    theirs: Any,  # noqa: ANN401
+    ours: Tokenizer,
+    *,
+    encode: Ids | None = None,
+    lines: Sequence[str] = LINES,
+    edges: str = "",
+) -> None:
+    """Compare ids, and the decoded text of those ids and of random ones, without what is at its edges."""
     encode = encode or (lambda text: theirs(text, add_special_tokens=False).input_ids)
     rng = random.Random(1)
-    lines = [line for side in phrases() for line in side] + list(NASTY)
     assert ours.encode_batch(lines) == [ours.encode(line) for line in lines]
     for line in lines:
         ids = encode(line)
         assert ours.encode(line) == ids, line
         drawn = [rng.randrange(ours.vocab_size) for _ in range(20)]
         for each in (ids, [ours.eos_id, *ids, ours.eos_id, ours.pad_id], drawn):
-            assert ours.decode(each) == theirs.decode(each, skip_special_tokens=True), line
+            assert ours.decode(each) == theirs.decode(each, skip_special_tokens=True).strip(edges), line
     assert ours.tokens(range(ours.vocab_size)) == theirs.convert_ids_to_tokens(list(range(ours.vocab_size)))
+
+
+def assert_words_have_spans(tokenizer: Tokenizer, lines: Sequence[str], words: str) -> None:
+    assert all(len(tokenizer.spans(line)) == len(tokenizer.encode(line)) for line in lines)
+    assert "".join(words[start:end] for start, end in tokenizer.spans(words)) == words.replace(" ", "")
 
 
 @pytest.mark.parametrize("clean_up", [False, True])
@@ -218,19 +232,18 @@ def test_fsmt_on_lines_of_many_scripts(tmp_path: Path) -> None:
     assert (src.vocab_size, tgt.vocab_size) == (theirs.src_vocab_size, theirs.tgt_vocab_size)
     punctuation = "它说：“你好”。 （１５％）…　ａ～ｂ ．c well-known semi - colon; "
     punctuation += "3,000.50 U.S. Mr. Smith's & <b> [x] |"
-    rng = random.Random(3)
-    for line in (*phrases()[0], *lines_of_scripts(300, 8), *NASTY, *punctuation.split(" "), punctuation):
+    lines = (*phrases()[0], *lines_of_scripts(300, 8), *NASTY, *punctuation.split(" "), punctuation)
+    for line in lines:
         assert [*src.encode(line), src.eos_id] == theirs(line).input_ids, line
-        assert len(src.spans(line)) == len(src.encode(line))
+    assert_words_have_spans(src, lines, "It is 3,000 well-known words .")
+    rng = random.Random(3)
     for line in phrases()[1]:
         for ids in ([*tgt.encode(line), tgt.eos_id], [rng.randrange(tgt.vocab_size) for _ in range(20)]):
             assert tgt.decode(ids) == theirs.decode(ids, skip_special_tokens=True), ids
     assert pickle.loads(pickle.dumps(src)).encode(punctuation) == src.encode(punctuation)
     (tmp_path / "tokenizer_config.json").write_text('{"langs": "en"}')
-    with pytest.raises(InteropError, match="langs='en' are not two languages"):
+    with pytest.raises(InteropError, match="langs='en'"):
         read_tokenizer("fsmt", tmp_path)
-    line = "It is 3,000 well-known words ."
-    assert "".join(line[start:end] for start, end in src.spans(line)) == line.replace(" ", "")
 
 
 @pytest.mark.slow
@@ -242,23 +255,17 @@ def test_blenderbot_small_on_lines_of_many_scripts(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "blenderbot-small"}')
     ours = read_tokenizer("blenderbot-small", tmp_path)
     assert ours.vocab_size == size == len(theirs)
-    chat = (
+    chat = [
         "Don't, (really)?!  I'm  ok...",
         "a\nb c\n\nd",
         "''x'' .",
         "x__start__y __end__ __UNK__",
         "İstanbul'da",
-    )
-    rng = random.Random(5)
-    for line in (*phrases()[0], *phrases()[1], *lines_of_scripts(300, 8), *NASTY, *chat):
-        ids = theirs(line).input_ids
-        assert ours.encode(line) == ids, line
-        assert len(ours.spans(line)) == len(ids)
-        for each in (ids, [rng.randrange(size) for _ in range(20)]):
-            assert ours.decode(each) == theirs.decode(each, skip_special_tokens=True), line
+    ]
+    lines = [*LINES, *lines_of_scripts(300, 8), *chat]
+    assert_equal(theirs, ours, lines=lines)
+    assert_words_have_spans(ours, lines, "The Old woman, isn't she?")
     assert pickle.loads(pickle.dumps(ours)).encode(chat[0]) == ours.encode(chat[0])
-    line = "The Old woman, isn't she?"
-    assert "".join(line[start:end] for start, end in ours.spans(line)) == line.replace(" ", "")
 
 
 def test_without_sacremoses_one_line_says_what_to_install(
@@ -281,15 +288,10 @@ def test_pegasus_on_lines_of_many_scripts(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     ours = read_tokenizer("pegasus", tmp_path)
     assert ours.vocab_size == size == len(theirs)
-    assert ours.tokens(range(size)) == theirs.convert_ids_to_tokens(list(range(size)))
-    rng = random.Random(2)
-    for line in (*lines_of_scripts(1000, 8), *NASTY, "a<mask_1> b", "<unk_2>x<unk_102>"):
-        if any(mark in line for mark in "\u0301\u00ad") or re.search(r"\s<(s|/s|pad|unk|mask)>", line):
-            continue
-        line = line.rstrip()
-        assert [*ours.encode(line), ours.eos_id] == theirs(line).input_ids, line
-        for each in (ours.encode(line), [rng.randrange(size) for _ in range(20)]):
-            assert ours.decode(each) == theirs.decode(each, skip_special_tokens=True).strip(" "), line
+    lines = [*lines_of_scripts(1000, 8), *NASTY, "a<mask_1> b", "<unk_2>x<unk_102>"]
+    dropped = re.compile(r"[\u0301\u00ad]|\s<(s|/s|pad|unk|mask)>")
+    same = [line.rstrip() for line in lines if not dropped.search(line)]
+    assert_equal(theirs, ours, lines=same, edges=" ")
 
 
 def _from_json(path: Path, theirs: Any) -> HuggingFaceTokenizer:  # noqa: ANN401
@@ -379,13 +381,8 @@ def test_byt5(saved: bool, tmp_path: Path) -> None:
     with pytest.raises(InputError):
         ours.encode("\ud800")
     assert ours.decode([68, 2, 69], unknown=["é"]) == "Aé" + "B"
-    assert [("aé </s> b"[start:end]) for start, end in ours.spans("aé </s> b")] == [
-        "a",
-        "é",
-        "é",
-        " </s> ",
-        "b",
-    ]
+    parts = [("aé </s> b"[start:end]) for start, end in ours.spans("aé </s> b")]
+    assert parts == ["a", "é", "é", " </s> ", "b"]
 
 
 def _numbered(pieces: Sequence[str]) -> str:

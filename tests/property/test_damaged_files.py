@@ -20,8 +20,10 @@ import torch
 from argos_packages import make_package, packed
 from command_line import heedful
 from damage import few_or_many, json_text, read_damaged
+from document_files import sample_documents, translated_bytes, upper
 from imported_models import SYSTEMS, TGT_VOCAB, random_model
 from pretrained_models import FAMILIES
+from random_documents import MAKERS, Words
 from safetensors.torch import load_file, save_file
 from small_models import small_model
 from small_tokenizers import marian_pair, moses_pair, nllb_pair, tagged_pair
@@ -35,6 +37,8 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.shortlist import Shortlist, check_shortlist
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
+from heedful.documents.document_file import read_document
+from heedful.documents.memory import read_units
 from heedful.errors import HeedfulError
 from heedful.interop.conversion import read_checkpoint
 from heedful.interop.fairseq_dictionaries import read_dictionaries
@@ -332,6 +336,34 @@ def use_store(folder: Path) -> None:
         assert all(isinstance(each, str) for i in range(len(store)) for each in store.text(i))
 
 
+# --- documents ---------------------------------------------------------------------------------------------
+
+DOCUMENTS: dict[str, Callable[[], bytes]] = {
+    **sample_documents(),
+    **{f"random.{suffix}": partial(make, Words(1)) for suffix, make in MAKERS.items()},
+}
+
+
+def use_document(name: str, folder: Path) -> None:
+    """Translate it; what is written is a document of the format."""
+    translated = folder / f"translated-{name}"
+    translated.write_bytes(translated_bytes(folder / name, upper))
+    try:
+        columns = ("text",) if name.endswith(".csv") else ()
+        read_document(translated, columns=columns, language="de")
+    finally:
+        translated.unlink()
+
+
+def document(name: str) -> Kind:
+    make, quick = DOCUMENTS[name], ("a.docx", "b.xlsx", "a.html", "a.md", "a.tmx")
+    return Kind(
+        lambda folder: (folder / name).write_bytes(make()),
+        partial(use_document, name),
+        is_quick=name in quick,
+    )
+
+
 OPTIONS_OF_FAIRSEQ: dict[str, Any] = {
     "arch": "transformer", "encoder_attention_heads": 3, "decoder_attention_heads": 3, "dropout": 0.1,
     "activation_fn": "relu", "no_scale_embedding": False, "encoder_normalize_before": False, "lr": [0.1],
@@ -361,28 +393,12 @@ def marian(name: str, *, is_quick: bool = False) -> Kind:
     return Kind(make, partial(import_and_use, "marian-native", "."), is_quick=is_quick)
 
 
+OTHER_FAMILIES = [
+    "m2m100", "nllb", "bart", "mbart-50", "plbart", "mvp", "fsmt", "pegasus", "blenderbot",
+    "blenderbot small", "t5 1.1", "umt5", "byt5", "madlad", "t5gemma", "t5gemma 2",
+]  # fmt: skip
 KINDS: dict[str, Kind] = {
-    **{
-        name: family(name)
-        for name in (
-            "m2m100",
-            "nllb",
-            "bart",
-            "mbart-50",
-            "plbart",
-            "mvp",
-            "fsmt",
-            "pegasus",
-            "blenderbot",
-            "blenderbot small",
-            "t5 1.1",
-            "umt5",
-            "byt5",
-            "madlad",
-            "t5gemma",
-            "t5gemma 2",
-        )
-    },
+    **{name: family(name) for name in OTHER_FAMILIES},
     "marian": family("marian", is_quick=True),
     "mbart": family("mbart", is_quick=True),
     "ctranslate2": Kind(make_argos, partial(import_and_use, "ctranslate2", "en_de/model")),
@@ -441,6 +457,11 @@ KINDS: dict[str, Kind] = {
         f"text, {ending}": Kind(partial(make_text, ending), partial(use_text, ending))
         for ending in ("txt", "tsv", "jsonl", "txt.gz", "tsv.gz", "jsonl.gz")
     },
+    **{f"document, {name}": document(name) for name in DOCUMENTS},
+    "memory": Kind(
+        lambda folder: (folder / "a.tmx").write_bytes(MAKERS["tmx"](Words(1))),
+        lambda folder: list(read_units(folder / "a.tmx", src="en", tgt="fr")),
+    ),
     "ids": Kind(partial(make_store, keep_text=False), use_store),
     "ids with text": Kind(partial(make_store, keep_text=True), use_store),
     "settings": Kind(

@@ -56,6 +56,15 @@ def text(lines: list[str]) -> bytes:
     return "".join(line + "\n" for line in lines).encode()
 
 
+def refusal(outcome: Outcome) -> str:
+    """What a command said that was refused in one line."""
+    assert outcome.code in (1, 2)
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    return outcome.err
+
+
 def assert_one_clear_line(outcome: Outcome, code: int, *parts: str, out: str = "") -> None:
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (code, out, 1), outcome
     assert outcome.err.startswith("error: ")

@@ -52,6 +52,7 @@ few_or_many = pytest.mark.parametrize(
 _SECONDS = 5.0  # of the CPU, that one case may take
 _MEMORY = 4 * 2**30  # of addresses; threads and mapped files are among them
 
+PACKAGES = (".docx", ".pptx", ".xlsx", ".odt", ".ods", ".odp")
 # Types of arrays that safetensors can hold.
 _SAFE = {np.dtype(each) for each in ("f8", "f4", "f2", "i8", "i4", "i1", "u1", "?")}
 # What json.dumps cannot say: written in place of the marker.
@@ -176,8 +177,22 @@ def _other_array(array: Any, number: int) -> Any:  # noqa: ANN401
     return others[number % len(others)]
 
 
-def restructured(file: Path, content: bytes, changes: list[Change]) -> bytes | None:
+def _repacked(package: bytes, wounds: list[Wound]) -> bytes:
+    """A package with another one of its parts."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(package)) as old, zipfile.ZipFile(buffer, "w") as new:
+        parts = old.infolist()
+        damaged = parts[wounds[0].where % len(parts)]
+        for part in parts:
+            data = old.read(part)
+            new.writestr(part, wounded(data, wounds) if part is damaged else data)
+    return buffer.getvalue()
+
+
+def restructured(file: Path, content: bytes, changes: list[Change], wounds: list[Wound]) -> bytes | None:
     """A file with values changed, by the structure that its ending names; None: it names none."""
+    if file.suffix in PACKAGES:
+        return _repacked(content, wounds)
     if file.suffix == ".json":
         return json_text(changed(json.loads(content), changes)).encode()
     if file.suffix == ".jsonl":
@@ -270,7 +285,7 @@ def read_damaged(
 
     def read(case: tuple[Path, list[Wound], list[Change], bool, bool]) -> None:
         file, wounds, changes, by_values, is_repaired = case
-        damaged = restructured(file, contents[file], changes) if by_values else None
+        damaged = restructured(file, contents[file], changes, wounds) if by_values else None
         damaged = wounded(contents[file], wounds) if damaged is None else damaged
         with replaced(file, damaged), ExitStack() as stack:
             if repair is not None and is_repaired:

@@ -421,17 +421,14 @@ of text
 }
 
 
-def sample_files(folder: Path) -> list[Path]:
-    """Write a document of each format, and return the paths."""
-    files = {
-        **{name: text.encode() for name, text in TEXTS.items()},
-        "a.docx": docx_file(), "a.pptx": pptx_file(), "a.xlsx": xlsx_file(), "a.odt": odt_file(),
-        "b.xlsx": shared_strings_file(), "a.po": po_file(), "a.srt": srt_file(), "a.xliff": xliff_file(),
-        "a.tmx": tmx_file(),
+def sample_documents() -> dict[str, Callable[[], bytes]]:
+    """Return what makes a document of each format, by its name."""
+    return {
+        **{name: text.encode for name, text in TEXTS.items()},
+        "a.docx": docx_file, "a.pptx": pptx_file, "a.xlsx": xlsx_file, "a.odt": odt_file,
+        "b.xlsx": shared_strings_file, "a.po": po_file, "a.srt": srt_file, "a.xliff": xliff_file,
+        "a.tmx": tmx_file,
     }  # fmt: skip
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    return [folder / name for name in files]
 
 
 def odt_file() -> bytes:

@@ -1,14 +1,21 @@
 """A random Marian of transformers, and the step function that lets heedful search over it."""
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
+from searches import searched
+from tolerances import FLOAT32, close
 from torch import Tensor
 
 from heedful.decoding.backends.torch import TorchTokens
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.steps import StepFunction
+from heedful.decoding.task import Hypothesis, SearchTask
 
 VOCAB_SIZE, NUM_SENTENCES = 29, 101
 EOS, BOS, START, PAD = 0, 3, 28, 28
@@ -55,3 +62,65 @@ class TransformersStep:
 
     def reorder(self, rows: NDArray[np.int64]) -> None:
         self.states, self.mask, self.prefixes = self.states[rows], self.mask[rows], self.prefixes[rows]
+
+
+Search = Callable[[StepFunction, SearchTask], list[list[Hypothesis]]]
+
+
+def searched_here(
+    options: SearchOptions,
+    search: Search = searched,
+    *,
+    limit: int,
+    start_id: int = START,
+    prefixes: list[list[int]] | None = None,
+    sources: Sequence[Sequence[int]] = (),
+) -> list[list[Hypothesis]]:
+    """What heedful's search finds over their model, for each sentence."""
+    task = SearchTask(
+        max_lengths=[limit] * NUM_SENTENCES, start_id=start_id, eos_id=EOS, pad_id=PAD, options=options,
+        prefixes=prefixes, sources=sources,
+    )  # fmt: skip
+    with torch.inference_mode():
+        return search(TransformersStep(), task)
+
+
+def generated(
+    options: SearchOptions,
+    *,
+    num_beams: int | None = None,
+    model: transformers.MarianMTModel | None = None,
+    prefix: Sequence[int] = (),
+    processors: Sequence[transformers.LogitsProcessor] = (),
+    start_id: int = START,
+    **settings: Any,  # noqa: ANN401
+) -> tuple[list[list[int]], list[float] | None]:
+    """What their search finds: padded outputs, and their scores, if this search of theirs has any."""
+    config = transformers.GenerationConfig(
+        num_beams=num_beams or options.strategy.beam_size, num_return_sequences=num_beams or options.n_best,
+        do_sample=False, use_cache=False, length_penalty=options.length_penalty, eos_token_id=EOS,
+        pad_token_id=PAD, decoder_start_token_id=start_id, return_dict_in_generate=True, output_scores=True,
+        **settings,
+    )  # fmt: skip
+    src, mask = random_sources()
+    found = (model or random_model()).generate(
+        src,
+        attention_mask=mask,
+        generation_config=config,
+        decoder_input_ids=torch.tensor([[start_id, *prefix]]).expand(NUM_SENTENCES, -1),
+        logits_processor=transformers.LogitsProcessorList(processors),
+    )
+    scores = found.get("sequences_scores")
+    return found.sequences[:, 1:].tolist(), None if scores is None else scores.tolist()
+
+
+def assert_same(
+    found: Sequence[Hypothesis], theirs: tuple[list[list[int]], list[float] | None], *, but: int = 0
+) -> None:
+    """The outputs are equal, and the scores, of which the first tokens are no part."""
+    sequences, scores = theirs
+    tokens = [[*each.ids, EOS] if each.finished else list(each.ids) for each in found]
+    assert [ids + [PAD] * (len(sequences[0]) - len(ids)) for ids in tokens] == sequences
+    if scores is not None:
+        ours = [sum(each.token_log_probs[but:]) if but else each.score for each in found]
+        assert ours == close(scores, FLOAT32.SENTENCE)

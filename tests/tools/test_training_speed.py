@@ -1,9 +1,8 @@
-"""benchmarks/training_speed.py: operations counted by hand, and made-up text."""
+"""benchmarks/training_speed.py: operations counted by hand."""
 
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from process_groups import settings, small_source
@@ -18,7 +17,6 @@ from heedful.training.parallel.process_group import PlannedBatches, Rank, StepPl
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from profiling import count_flops
-from training_speed import write_synthetic_text
 
 ORDER = StepPlan(1, ((0, 0), (0, 1)), 0.01)
 
@@ -70,14 +68,3 @@ def test_operations_are_those_counted_by_hand(source: BatchSource, layers: int, 
     ranks = ranks_of(source, settings(model=sizes.model_dump()), size=size)
     by_hand = sum(flops_by_hand(sizes, batch) for rank in ranks for batch in PlannedBatches(rank, ORDER))
     assert count_flops(ranks, ORDER) == by_hand
-
-
-def test_made_up_sentences_are_as_long_as_those_of_multi30k(tmp_path: Path) -> None:
-    src, tgt = tmp_path / "src", tmp_path / "tgt"
-    write_synthetic_text(src, tgt, num_pairs=4000, num_words=500, seed=1)
-    sides = [[len(line.split()) + 1 for line in path.read_text().splitlines()] for path in (src, tgt)]
-    assert len(sides[0]) == len(sides[1]) == 4000
-    for lengths, mean, deviation in zip(sides, (15.3, 15.8), (4.7, 5.4), strict=True):
-        assert abs(np.mean(lengths) - mean) < 0.4
-        assert abs(np.std(lengths) - deviation) < 0.4
-    assert abs(np.corrcoef(sides)[0, 1] - 0.86) < 0.04  # the same of Multi30k is 0.86 between logarithms

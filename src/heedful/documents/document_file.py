@@ -174,7 +174,7 @@ def read_document(
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-        raise InputError(f"{path}: damaged, or not a {ending[1:]} file: {_one_line(error)}") from None
+        raise InputError(f"{path}: damaged, or not a {ending[1:]} file: {_one_line(error)[:200]}") from None
     except InputError as error:
         raise InputError(f"{path}: {_one_line(error)}") from None
     finally:

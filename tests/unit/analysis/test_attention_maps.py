@@ -23,11 +23,13 @@ from heedful.analysis.plotting import readable_tokens
 from heedful.errors import InputError
 from heedful.model.attention import MultiHeadAttention
 
+SOURCE, TARGET = "the cat sees the dog .", "die Katze sieht ."
+
 
 @pytest.fixture(scope="module")
 def maps() -> AttentionMaps:
     bundle = memorised()
-    return attention_maps(bundle, "the cat sees the dog .", bundle.tokenizers.tgt.encode("die Katze sieht ."))
+    return attention_maps(bundle, SOURCE, bundle.tokenizers.tgt.encode(TARGET))
 
 
 def test_every_layer_and_kind_has_a_map_of_the_right_shape(maps: AttentionMaps) -> None:
@@ -74,29 +76,22 @@ def test_a_page_has_the_labels_of_a_picture(maps: AttentionMaps, tmp_path: Path)
     assert json.loads(data)["source_pieces"] == ["the", "green", "·house", "</s>"]
 
 
-def test_a_sentence_without_text_is_refused() -> None:
+def test_what_cannot_be_drawn_is_refused(maps: AttentionMaps, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="empty"):
         attention_maps(memorised(), " ", [])
-
-
-def test_the_picture_is_a_png_of_the_chosen_layer(maps: AttentionMaps, tmp_path: Path) -> None:
-    for layer in ((), (1,)):
-        draw_attention(maps, tmp_path / "a.png", choice=MapChoice(layers=layer))
-        assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
     with pytest.raises(InputError, match="layer 3"):
         draw_attention(maps, tmp_path / "a.png", choice=MapChoice(layers=(3,)))
+    with pytest.raises(InputError, match=r"\.svg"):
+        draw_attention(maps, tmp_path / "a.pdf")
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_characters_that_no_font_has_do_no_harm(maps: AttentionMaps, tmp_path: Path) -> None:
-    pieces = ("▁\U000f0000", "▁$x_{", *maps.source_tokens[2:])
-    draw_attention(replace(maps, source_tokens=pieces), tmp_path / "a.png")
-    assert (tmp_path / "a.png").exists()
-
-
-def test_dollar_signs_are_no_formula(maps: AttentionMaps, tmp_path: Path) -> None:
-    pieces = ["$$", "$\\frac$", "$x_$", *maps.source_tokens[3:]]
-    draw_attention(replace(maps, source_tokens=pieces, target_tokens=maps.target_tokens), tmp_path / "a.png")
+@pytest.mark.parametrize("pieces", [("▁\U000f0000", "▁$x_{"), ("$$", "$\\frac$", "$x_$")])
+def test_characters_without_a_glyph_and_dollar_signs_do_no_harm(
+    maps: AttentionMaps, pieces: tuple[str, ...], tmp_path: Path
+) -> None:
+    tokens = (*pieces, *maps.source_tokens[len(pieces) :])
+    draw_attention(replace(maps, source_tokens=tokens), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -114,20 +109,13 @@ def test_labels_are_readable(pieces: list[str], labels: list[str]) -> None:
 
 
 SVG = "{http://www.w3.org/2000/svg}"
-SOURCE, TARGET = "the cat sees the dog .", "die Katze sieht ."
-
-
-@pytest.fixture(scope="module")
-def given_maps() -> AttentionMaps:
-    bundle = memorised()
-    return attention_maps(bundle, SOURCE, bundle.tokenizers.tgt.encode(TARGET))
 
 
 def svg_texts(path: Path) -> list[str]:
     return ["".join(each.itertext()).strip() for each in ET.parse(path).iter(f"{SVG}text")]
 
 
-def test_every_map_is_that_of_torchs_multi_head_attention(given_maps: AttentionMaps) -> None:
+def test_every_map_is_that_of_torchs_multi_head_attention(maps: AttentionMaps) -> None:
     model, tokenizers = memorised().model, memorised().tokenizers
     called: dict[str, tuple[Any, ...]] = {}
     hooks = [
@@ -142,7 +130,7 @@ def test_every_map_is_that_of_torchs_multi_head_attention(given_maps: AttentionM
     for hook in hooks:
         hook.remove()
     names = {"encoder": "encoder.layers.{}.self", "decoder": "decoder.layers.{}.self"}
-    for layer in given_maps.layers:
+    for layer in maps.layers:
         name = names.get(layer.kind, "decoder.layers.{}.cross").format(layer.layer - 1) + "_attention"
         ours = model.get_submodule(name)
         assert isinstance(ours, MultiHeadAttention)
@@ -176,19 +164,19 @@ def test_layers_and_heads_are_numbers_from_1(wrong: str) -> None:
         MapChoice.parse(heads=wrong)
 
 
-def test_the_chosen_maps_are_selected_in_order(given_maps: AttentionMaps) -> None:
-    selected = given_maps.select(MapChoice.parse("decoder,cross", layers="2,1", heads="3,mean"))
+def test_the_chosen_maps_are_selected_in_order(maps: AttentionMaps) -> None:
+    selected = maps.select(MapChoice.parse("decoder,cross", layers="2,1", heads="3,mean"))
     assert [(layer.kind, layer.layer, heads) for layer, heads in selected] == [
         (kind, layer, (3, MEAN)) for kind in ("decoder", "cross") for layer in (2, 1)
     ]
-    last, heads = given_maps.select(MapChoice())[0]
+    last, heads = maps.select(MapChoice())[0]
     assert (last.kind, last.layer, heads) == ("cross", 2, (MEAN, 1, 2, 3, 4))
     np.testing.assert_array_equal(last.of_head(4), last.weights[3])
     assert_close(last.of_head(MEAN), sum(last.weights) / 4, FLOAT32.ELEMENT)
     with pytest.raises(InputError, match="layer 3"):
-        given_maps.select(MapChoice.parse("encoder", layers="1,3"))
+        maps.select(MapChoice.parse("encoder", layers="1,3"))
     with pytest.raises(InputError, match="head 5"):
-        given_maps.select(MapChoice.parse(heads="5"))
+        maps.select(MapChoice.parse(heads="5"))
 
 
 @pytest.mark.representatives(1)
@@ -205,10 +193,10 @@ def test_the_chosen_maps_are_selected_in_order(given_maps: AttentionMaps) -> Non
     ],
 )
 def test_a_picture_shows_the_chosen_maps_and_no_others(
-    given_maps: AttentionMaps, tmp_path: Path, choice: tuple[str, str | None, str], names: list[str]
+    maps: AttentionMaps, tmp_path: Path, choice: tuple[str, str | None, str], names: list[str]
 ) -> None:
     kinds, layers, heads = choice
-    draw_attention(given_maps, tmp_path / "a.svg", choice=MapChoice.parse(kinds, layers=layers, heads=heads))
+    draw_attention(maps, tmp_path / "a.svg", choice=MapChoice.parse(kinds, layers=layers, heads=heads))
     shown = [text for text in svg_texts(tmp_path / "a.svg") if "head" in text]
     assert sorted(shown) == sorted(names)
     # matplotlib draws the scale of a single layer as an image too
@@ -229,11 +217,11 @@ def test_no_title_reaches_into_the_next_map(kind: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_title_says_once_that_a_dot_continues_a_word(given_maps: AttentionMaps, tmp_path: Path) -> None:
+def test_the_title_says_once_that_a_dot_continues_a_word(maps: AttentionMaps, tmp_path: Path) -> None:
     hint = "(·: continues a word)"
-    draw_attention(given_maps, tmp_path / "a.svg")
+    draw_attention(maps, tmp_path / "a.svg")
     assert "".join(svg_texts(tmp_path / "a.svg")).count(hint) == 1
-    whole = replace(given_maps, source_tokens=("▁a",) * 7, target_tokens=("▁b",) * 5)
+    whole = replace(maps, source_tokens=("▁a",) * 7, target_tokens=("▁b",) * 5)
     draw_attention(whole, tmp_path / "b.svg")
     assert hint not in "".join(svg_texts(tmp_path / "b.svg"))
 
@@ -241,20 +229,14 @@ def test_the_title_says_once_that_a_dot_continues_a_word(given_maps: AttentionMa
 def test_labels_in_an_svg_are_text_that_xml_can_hold(tmp_path: Path) -> None:
     bundle = memorised()
     hostile = "<b>&amp;\"' \x07 $x$ ]]>"
-    given_maps = attention_maps(bundle, hostile, bundle.tokenizers.tgt.encode(TARGET))
-    tokens = ("▁<b>&amp;\"'", "▁\x07", "▁$x$", "▁]]>", *given_maps.source_tokens[4:])
-    drawn = AttentionMaps(**(vars(given_maps) | {"source_tokens": tokens}))
-    draw_attention(drawn, tmp_path / "a.svg")
+    maps = attention_maps(bundle, hostile, bundle.tokenizers.tgt.encode(TARGET))
+    tokens = ("▁<b>&amp;\"'", "▁\x07", "▁$x$", "▁]]>", *maps.source_tokens[4:])
+    draw_attention(replace(maps, source_tokens=tokens), tmp_path / "a.svg")
     assert {"<b>&amp;\"'", "\ufffd", "$x$", "]]>"} <= set(svg_texts(tmp_path / "a.svg"))
 
 
 @pytest.mark.slow
-def test_the_same_maps_give_the_same_svg(given_maps: AttentionMaps, tmp_path: Path) -> None:
+def test_the_same_maps_give_the_same_svg(maps: AttentionMaps, tmp_path: Path) -> None:
     for name in ("a", "b"):
-        draw_attention(given_maps, tmp_path / f"{name}.svg")
+        draw_attention(maps, tmp_path / f"{name}.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-
-
-def test_a_picture_has_the_name_of_one(given_maps: AttentionMaps, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"\.svg"):
-        draw_attention(given_maps, tmp_path / "a.pdf")

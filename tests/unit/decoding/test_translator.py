@@ -2,6 +2,7 @@ import re
 from collections.abc import Iterator
 from unittest import TestCase
 
+import numpy as np
 import pytest
 import torch
 from tolerances import FLOAT32, close, format_of
@@ -174,16 +175,14 @@ def test_bad_arguments_are_input_errors(bundle: Bundle) -> None:
     [
         ((text for text in ("the cat",)), None, "texts: generator"),
         ("the cat", None, "texts='the cat'"),
+        *((texts, None, "texts") for texts in (np.array(["the cat"]), {"the cat"}, None, [None], [b"a"])),
         (["the cat", None], None, "texts: number 2"),
         (["the cat"], "d", "prefixes='d'"),
         (["the cat"], [None], "prefixes: number 1"),
     ],
 )
 def test_what_is_no_list_of_texts_is_refused(
-    bundle: Bundle,
-    texts: list[str],
-    prefixes: list[str] | None,
-    message: str,
+    bundle: Bundle, texts: list[str], prefixes: list[str] | None, message: str
 ) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
         Translator(bundle).translations(texts, prefixes=prefixes)

@@ -328,10 +328,7 @@ def test_line_ends_are_at_blanks_of_the_text() -> None:
     [
         ("A text \\[ x = y \\] here.", "A TEXT \\[ x = y \\] HERE."),
         ("A \\[text\\] here.", "A \\[TEXT\\] HERE."),
-        (
-            "\\begin{a}\nx &= y\n\\end{a}\n\nA text.",
-            "\\begin{a}\nx &= y\n\\end{a}\n\nA TEXT.",
-        ),
+        ("\\begin{a}\nx &= y\n\\end{a}\n\nA text.", "\\begin{a}\nx &= y\n\\end{a}\n\nA TEXT."),
         ("A ![house](a.png){width=50%} is.", "A ![HOUSE](a.png){width=50%} IS."),
         ("A [house](u){#b .c} and `code`{.py} is.", "A [HOUSE](u){#b .c} AND `code`{.py} IS."),
         ('A <img alt="house" src=x> is.', 'A <img alt="HOUSE" src=x> IS.'),

@@ -75,39 +75,41 @@ def test_a_file_may_change_another_file(tmp_path: Path) -> None:
     assert load_config(path, preset="tiny").train.max_epochs == 9
 
 
-def test_files_that_name_each_other_or_none_are_one_line(tmp_path: Path) -> None:
-    (tmp_path / "other.toml").write_text('preset = "config.toml"')
-    with pytest.raises(ConfigError, match=r"other\.toml: preset 'config.toml'"):
-        load_config(write(tmp_path, 'preset = "other.toml"'))
-    with pytest.raises(ConfigError, match=r"none\.toml"):
-        load_config(write(tmp_path, 'preset = "none.toml"'))
-
-
 def test_a_file_may_name_its_preset_and_the_argument_wins(tmp_path: Path) -> None:
     path = write(tmp_path, 'preset = "tiny"')
     assert load_config(path) == preset("tiny")
     assert load_config(path, preset="small") == preset("small")
 
 
+NESTED = "config.toml: (nested|a number has too many digits)"
+
+
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("preset = 'tinny'", "preset 'tinny' does not exist; did you mean 'tiny'"),
-        ("preset = ['tiny']", 'preset=["tiny"]'),
+        ("preset = 'tinny'", "'tinny'.*'tiny'"),
+        ("preset = ['tiny']", r'preset=\["tiny"\]'),
         ("[preset]\nname = 'tiny'", 'preset={"name"'),
         ("[preset]", "preset={}"),
-        ("preset = ''", "preset '' does not exist"),
-        ("x =", "config.toml: not valid TOML: "),
-        ("[model]\nsize = 3", "unknown key 'model.size'"),
-        ("[model.deep]\nd_model = 3", "unknown key 'model.deep'"),
+        ("preset = ''", "preset ''"),
+        ("preset = 'none.toml'", "none.toml"),
+        ("preset = 'other.toml'", "other.toml: preset 'config.toml'"),  # each names the other
+        ("x =", "config.toml: not valid TOML"),
+        ("[model]\nsize = 3", "'model.size'"),
+        ("[model.deep]\nd_model = 3", "'model.deep'"),
         ("model = 3", "model=3: "),
+        ("a = " + "[" * 50_000, NESTED),
+        (".".join("a" * 9000) + " = 1", NESTED),
+        ("a = 1" + "0" * 9000, NESTED),
+        ("a = " + "{a=" * 9000, NESTED),
     ],
 )
-def test_a_bad_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_a_bad_file_is_one_short_line(tmp_path: Path, text: str, named: str) -> None:
+    (tmp_path / "other.toml").write_text('preset = "config.toml"')
+    with pytest.raises(ConfigError, match=named) as caught:
         load_config(write(tmp_path, text))
-    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -116,8 +118,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=re.escape(str(tmp_path))):
         load_config(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b"# caf\xe9")
-    with pytest.raises(ConfigError, match=r"latin\.toml: not UTF-8 at byte 5"):
+    with pytest.raises(ConfigError, match=r"latin\.toml: .* 5"):
         load_config(tmp_path / "latin.toml")
+    with pytest.raises(ConfigError, match="model"):
+        load_config(write(tmp_path, "model = 3"), overrides=[("model.d_model", 4)])
 
 
 @pytest.mark.parametrize(
@@ -138,30 +142,29 @@ def test_an_override_is_toml_where_it_can_be_and_text_where_not(text: str, wante
     assert parse_override(text) == wanted
 
 
-@pytest.mark.parametrize("text", ["train.max_steps", "max_steps=3", "=3", ""])
-def test_an_override_of_another_form_shows_the_right_one(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"section\.key=value"):
-        parse_override(text)
-
-
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("override", "named"),
     [
-        ("trian.seed=3", "unknown key 'trian'; did you mean 'train'"),
-        ("train.sede=3", "unknown key 'train.sede'; did you mean 'seed'"),
-        ("train.seed.x=3", "unknown key 'train.seed.x'"),
+        *((text, r"section\.key=value") for text in ("train.max_steps", "max_steps=3", "=3", "")),
+        ("trian.seed=3", "'trian'.*'train'"),
+        ("train.sede=3", "'train.sede'.*'seed'"),
+        ("train.seed.x=3", "'train.seed.x'"),
         ("train.seed=x", 'train.seed="x"'),
-        ("preset.x=3", "unknown key 'preset'"),
+        ("preset.x=3", "'preset'"),
+        ("data.src=a\0b", r'data.src="a\\u0000b"'),
+        ("data.src=caf\udce9.en", r'data.src="caf\\udce9.en"'),
+        ("train.freeze=a,\udce9", "train.freeze="),
+        ("model.dropout=1" + "0" * 400, "model.dropout=10000"),
+        ("model.d_model=0x" + "f" * 6000, "model.d_model=<a number of 24,000 bits>"),
+        ("model.d_model=" + "[" * 3000, r'model.d_model="\[\[\['),
+        ("model." + "x" * 6000 + "=1", "'model.xxxx"),
     ],
 )
-def test_a_bad_override_is_one_line(override: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_a_bad_override_is_one_short_line(override: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named) as caught:
         load_config(overrides=[parse_override(override)])
-
-
-def test_an_override_inside_what_the_file_made_a_value_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="model is a section of settings, not a value"):
-        load_config(write(tmp_path, "model = 3"), overrides=[("model.d_model", 4)])
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -179,11 +182,7 @@ def test_every_preset_survives_the_round_trip(tmp_path: Path, name: str) -> None
     minutes=st.none() | st.floats(min_value=1e-9, max_value=1e9),
 )
 def test_any_value_survives_the_round_trip(
-    tmp_path_factory: pytest.TempPathFactory,
-    path: str,
-    rate: float,
-    steps: int | None,
-    minutes: float | None,
+    tmp_path_factory: pytest.TempPathFactory, path: str, rate: float, steps: int | None, minutes: float | None
 ) -> None:
     values = {
         "data": {"src": path, "tgt": "b"},
@@ -223,34 +222,3 @@ def test_several_texts_are_a_list_or_have_commas_between_them(written: str | lis
         parse_override(f"train.freeze={written}") if isinstance(written, str) else ("train.freeze", written)
     )
     assert load_config(overrides=[override]).train.freeze == ("encoder.", "output.")
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("data.src=a\0b", r'data.src="a\\u0000b"'),
-        ("data.src=caf\udce9.en", r'data.src="caf\\udce9.en"'),
-        ("train.freeze=a,\udce9", r"train.freeze=.*: is not UTF-8"),
-        ("model.dropout=1" + "0" * 400, "model.dropout=10000"),
-        ("model.d_model=0x" + "f" * 6000, "model.d_model=<a number of 24,000 bits>"),
-        ("model.d_model=" + "[" * 3000, r'model.d_model="\[\[\['),
-        ("model." + "x" * 6000 + "=1", "unknown key 'model.xxxx"),
-    ],
-)
-def test_a_value_without_end_or_without_a_file_of_that_name_is_one_short_line(
-    setting: str, message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        load_config(overrides=[parse_override(setting)])
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 1000
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["a = " + "[" * 50_000, ".".join("a" * 9000) + " = 1", "a = 1" + "0" * 9000, "a = " + "{a=" * 9000],
-)
-def test_a_file_beyond_the_limits_of_toml_is_one_short_line(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError, match=r"config\.toml: (nested|a number has too many digits)") as caught:
-        load_config(write(tmp_path, text))
-    assert len(str(caught.value)) < 300

@@ -54,6 +54,7 @@ UNKNOWN: list[tuple[str, object, str]] = [
     ("lora.rang", 3, "'lora.rang'; did you mean 'rank'?"),
     ("languages.tag", "x", "'languages.tag'; "),
     ("decode.xyzzy", 1, "'decode.xyzzy'; there are: beam_size, "),
+    ("model.a.b", 8, "'model.a.b'; there are: d_model, num_heads, "),
 ]
 # Of another type, not in the range, not among the values, and more than a computation can hold.
 WRONG: list[tuple[str, object, str]] = [
@@ -130,12 +131,6 @@ def test_an_unknown_key_is_answered_with_the_closest_or_with_all(
     assert refusal(nested(key, value)).startswith(f"unknown key {answer}")
 
 
-def test_an_unknown_key_may_have_a_dot() -> None:
-    assert refusal({"model": {"a.b": 8}}).startswith(
-        "unknown key 'model.a.b'; there are: d_model, num_heads, "
-    )
-
-
 @pytest.mark.parametrize(("key", "value", "shown"), WRONG)
 def test_a_wrong_value_names_its_key_and_is_shown(key: str, value: object, shown: str) -> None:
     assert refusal(nested(key, value)).startswith(f"{shown}: ")
@@ -154,14 +149,12 @@ def test_false_means_no_limit_and_a_whole_number_may_stand_for_a_float() -> None
     assert config.model.d_k is None
 
 
-def test_heads_need_not_divide_the_width_when_their_sizes_are_given() -> None:
+def test_odd_sizes_are_accepted_where_they_fit() -> None:
     model = ModelConfig(num_heads=7, d_k=3, d_v=5)
     assert (model.head_key_size, model.head_value_size) == (3, 5)
     assert ModelConfig(d_k=16).head_value_size == 64
-
-
-def test_odd_widths_go_with_learned_positions() -> None:
     assert ModelConfig(d_model=9, num_heads=3, positions="learned").d_model == 9
+    assert ScheduleConfig(name="linear", peak=1e-3).peak == 1e-3
 
 
 def test_a_copy_with_changes_is_validated_and_the_original_is_frozen() -> None:
@@ -172,10 +165,6 @@ def test_a_copy_with_changes_is_validated_and_the_original_is_frozen() -> None:
         model.replace(num_heads=7)
     with pytest.raises(ConfigError, match="d_model"):
         model.d_model = 3  # type: ignore[misc]
-
-
-def test_a_schedule_with_a_peak_is_accepted() -> None:
-    assert ScheduleConfig(name="linear", peak=1e-3).peak == 1e-3
 
 
 def test_a_preset_that_does_not_exist_is_answered_with_the_closest() -> None:

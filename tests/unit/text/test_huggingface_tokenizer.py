@@ -1,6 +1,4 @@
-import copy
 import json
-import pickle
 import re
 import sys
 from pathlib import Path
@@ -8,7 +6,7 @@ from pathlib import Path
 import pytest
 from small_tokenizers import FAIRSEQ_IDS, LANGUAGES, nllb_json, nllb_pair, phrases
 
-from heedful.errors import InputError, MissingExtraError, TokenizerError, install_hint
+from heedful.errors import MissingExtraError, TokenizerError, install_hint
 from heedful.text import HuggingFaceTokenizer, SpecialIds, TokenizerPair
 
 
@@ -36,32 +34,16 @@ def test_what_the_file_says_of_padding_truncation_and_special_tokens_is_not_used
     assert plain.encode_batch([]) == []
 
 
-def test_half_a_surrogate_pair_is_one_line() -> None:
-    with pytest.raises(InputError, match="half of a surrogate pair"):
-        nllb_pair().src.encode_batch(["cat", "\udcff"])
-
-
-def test_a_saved_pair_loads_as_it_was(tmp_path: Path) -> None:
-    pair = nllb_pair()
-    pair.save(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"tokenizer.json", "tokenizer.special.json"}
-    assert (tmp_path / "tokenizer.json").read_bytes() == pair.src.to_files()[".json"]
-    for other in (TokenizerPair.load(tmp_path), pickle.loads(pickle.dumps(pair)), copy.deepcopy(pair)):
-        assert other.joint
-        assert other.fingerprint() == pair.fingerprint()
-        assert other.tgt.encode("the cat") == pair.tgt.encode("the cat")
-    files = dict(pair.src.to_files())
+def test_another_setting_is_another_tokenizer() -> None:
+    files = dict(nllb_pair().src.to_files())
     files[".special.json"] = files[".special.json"].replace(b"false", b"true")
-    assert HuggingFaceTokenizer.from_files(files).digest() != pair.src.digest()
+    assert HuggingFaceTokenizer.from_files(files).digest() != nllb_pair().src.digest()
 
 
-def test_a_missing_library_is_one_line_with_its_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_library_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nllb_pair().save(tmp_path)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    message = f"tokenizer.json needs tokenizers: {install_hint('interop')}"
-    with pytest.raises(MissingExtraError, match=re.escape(message)):
+    with pytest.raises(MissingExtraError, match=re.escape(install_hint("interop"))):
         TokenizerPair.load(tmp_path)
 
 

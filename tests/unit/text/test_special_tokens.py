@@ -42,13 +42,10 @@ def test_marian_reads_the_tag_of_the_target_language(tmp_path: Path) -> None:
     assert template.source(text) == [*pair.src.encode(">>deu<<the house"), pair.src.eos_id]
 
 
-def test_a_decoder_may_start_with_the_piece_of_id_0() -> None:
-    assert SpecialTokens.of(config(start_id=0), tagged_pair()).start_id == 0
-
-
 def test_an_unknown_tag_is_refused() -> None:
     with pytest.raises(TokenizerError, match=r"^languages\.src_tag: 'deu'.*'__de__'"):
         SpecialTokens.of(config(src_tag="deu"), tagged_pair())
+    assert SpecialTokens.of(config(start_id=0), tagged_pair()).start_id == 0
 
 
 NLLB = Config(
@@ -66,12 +63,9 @@ def refusal(config: Config, pair: TokenizerPair, **languages: str) -> str:
     return str(error.value)
 
 
-def test_without_a_choice_the_model_decides() -> None:
-    assert choose_languages(NLLB, nllb_pair()) is NLLB
-
-
 def test_nllb_reads_the_one_and_writes_the_other() -> None:
     pair = nllb_pair()
+    assert choose_languages(NLLB, pair) is NLLB
     chosen = choose_languages(NLLB, pair, src_lang="fra_Latn", tgt_lang="eng_Latn")
     assert chosen.languages == LanguageConfig(src_tag="fra_Latn", tgt_tag="eng_Latn")
     template = frame(NLLB, pair, tgt_lang="fra_Latn")
@@ -124,36 +118,26 @@ def test_a_model_of_one_pair_of_languages_has_no_choice() -> None:
     assert "has no tag for its source language" in refusal(bart, nllb_pair(), src_lang="deu_Latn")
 
 
-def tag_refusal(tokenizer: object, tag: str) -> str:
-    with pytest.raises(TokenizerError) as error:
-        tokenizer.tag_id(tag)  # type: ignore[attr-defined]
-    return str(error.value)
-
-
 def test_a_tag_is_found_as_models_write_it_and_bare(tmp_path: Path) -> None:
-    assert nllb_pair().src.tokens([nllb_pair().src.tag_id("deu_Latn")]) == ["deu_Latn"]
-    tagged, marian = tagged_pair().src, marian_pair(tmp_path).src
+    tagged, marian, nllb = tagged_pair().src, marian_pair(tmp_path).src, nllb_pair().src
+    assert nllb.tokens([nllb.tag_id("deu_Latn")]) == ["deu_Latn"]
+    assert nllb.tag_id("<s>") == 0  # which may serve as one
     assert tagged.tag_id("de") == tagged.tag_id("__de__")
     assert marian.tag_id("deu") == marian.tag_id(">>deu<<")
     assert marian.tokens([marian.tag_id("deu")]) == [">>deu<<"]
 
 
-def test_the_begin_of_a_sentence_may_serve_as_a_tag() -> None:
-    assert nllb_pair().src.tag_id("<s>") == 0
-
-
-def test_an_ordinary_piece_is_no_tag() -> None:
-    tagged = tagged_pair().src
-    (piece,) = tagged.tokens(tagged.encode("a")[-1:])
-    assert "is not a tag of this model" in tag_refusal(tagged, piece)
-
-
-def test_an_unknown_tag_names_close_ones() -> None:
-    assert tag_refusal(nllb_pair().src, "fra") == (
-        "'fra' is not a tag of this model; did you mean 'fra_Arab' or 'fra_Latn'?"
-    )
-    assert "did you mean 'deu_Latn' or" in tag_refusal(nllb_pair().src, "deu_latin")
-    assert "did you mean '__de__'?" in tag_refusal(tagged_pair().src, "deu")
-    assert "there are 3, such as '__de__', '__en__', '__fr__'" in tag_refusal(tagged_pair().src, "xx")
+def test_what_is_no_tag_is_answered_with_close_ones() -> None:
+    nllb, tagged = nllb_pair().src, tagged_pair().src
     words = tokenizer_from_words(["<pad>", "<unk>", "<s>", "</s>", "a"])
-    assert tag_refusal(words, "de") == "'de' is not a tag of this model; it has none"
+    (piece,) = tagged.tokens(tagged.encode("a")[-1:])
+    for tokenizer, tag, named in (
+        (nllb, "fra", "'fra_Arab' or 'fra_Latn'"),
+        (nllb, "deu_latin", "'deu_Latn'"),
+        (tagged, "deu", "'__de__'"),
+        (tagged, "xx", "3, such as '__de__', '__en__', '__fr__'"),
+        (tagged, piece, f"'{piece}'"),
+        (words, "de", "it has none"),
+    ):
+        with pytest.raises(TokenizerError, match=named):
+            tokenizer.tag_id(tag)

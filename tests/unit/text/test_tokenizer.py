@@ -1,6 +1,7 @@
 import copy
 import hashlib
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,14 +53,6 @@ def test_encoding_adds_no_special_ids_even_where_the_text_spells_them() -> None:
     assert tokenizer.encode_batch([]) == []
 
 
-def test_half_a_surrogate_pair_is_refused_in_one_line() -> None:
-    tokenizer = train().src
-    with pytest.raises(InputError, match="half of a surrogate pair"):
-        tokenizer.encode("cat \ud800")
-    with pytest.raises(InputError, match="half of a surrogate pair"):
-        tokenizer.encode_batch(["cat", "\udcff"])
-
-
 def test_decoding_drops_specials_wherever_they_stand_and_stops_at_none() -> None:
     tokenizer = train().src
     the, cat = tokenizer.encode("the"), tokenizer.encode("cat")
@@ -108,16 +101,29 @@ def test_the_kind_is_read_from_the_model_file(kind: str) -> None:
     assert SentencePieceTokenizer(tokenizer.src.model).kind == kind
 
 
-@pytest.mark.parametrize("joint", [True, False])
-def test_a_saved_pair_loads_as_it_was(tmp_path: Path, joint: bool) -> None:
-    tokenizers = train(joint=joint)
-    tokenizers.save(tmp_path)
-    names = {"tokenizer.model"} if joint else {"source.model", "target.model"}
-    assert {path.name for path in tmp_path.iterdir()} == names
-    loaded = TokenizerPair.load(tmp_path)
-    assert loaded.joint is joint
-    assert loaded.fingerprint() == tokenizers.fingerprint()
-    assert loaded.tgt.encode(GERMAN[0]) == tokenizers.tgt.encode(GERMAN[0])
+PAIRS: dict[str, tuple[Callable[[Path], TokenizerPair], set[str]]] = {
+    "sentencepiece, joint": (lambda folder: train(), {"tokenizer.model"}),
+    "sentencepiece, separate": (lambda folder: train(joint=False), {"source.model", "target.model"}),
+    "list, joint": (lambda folder: tagged_pair(), {"tokenizer.spm", "tokenizer.pieces.json"}),
+    "list, separate": (marian_pair, {"source.spm", "source.pieces.json", "target.spm", "target.pieces.json"}),
+    "tokenizers, joint": (lambda folder: nllb_pair(), {"tokenizer.json", "tokenizer.special.json"}),
+}
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_a_saved_copied_or_pickled_pair_is_as_it_was(tmp_path: Path, kind: str) -> None:
+    make, names = PAIRS[kind]
+    pair, saved = make(tmp_path / "made"), tmp_path / "saved"
+    saved.mkdir()
+    pair.save(saved)
+    assert {path.name for path in saved.iterdir()} == names
+    assert TokenizerPair.is_among(names)
+    lines = [">>deu<< the cat </s> __de__", *phrases()[0]]
+    for other in (TokenizerPair.load(saved), pickle.loads(pickle.dumps(pair)), copy.deepcopy(pair)):
+        assert other.joint is kind.endswith("joint")
+        assert other.fingerprint() == pair.fingerprint()
+        assert other.src.encode_batch(lines) == pair.src.encode_batch(lines)
+        assert other.tgt.encode_batch(lines) == pair.tgt.encode_batch(lines)
 
 
 def test_fingerprints_differ_when_a_side_does() -> None:
@@ -132,13 +138,6 @@ def test_fingerprints_of_trained_pairs_stay_what_they_were_so_that_runs_go_on() 
     pair = train(joint=False)
     models = (hashlib.sha256(side.to_files()[".model"]).digest() for side in (pair.src, pair.tgt))
     assert pair.fingerprint() == hashlib.sha256(b"separate" + b"".join(models)).hexdigest()
-
-
-def test_a_pair_stays_joint_when_it_is_copied_or_pickled() -> None:
-    pair = train()
-    for other in (copy.deepcopy(pair), pickle.loads(pickle.dumps(pair))):
-        assert other.joint
-        assert other.fingerprint() == pair.fingerprint()
 
 
 @pytest.mark.parametrize("damage", [b"", b"abc", b"\x00" * 40, "half"])
@@ -240,9 +239,13 @@ def test_texts_for_unknown_pieces_stand_where_these_were(tmp_path: Path) -> None
         assert "☃" not in tokenizer.decode(ids)
 
 
-def test_half_a_surrogate_pair_is_one_line(tmp_path: Path) -> None:
-    tokenizers: list[Tokenizer] = [WORDS, marian_pair(tmp_path).src, nllb_pair().src]
-    for tokenizer in tokenizers:
-        with pytest.raises(InputError, match="half of a surrogate pair"):
+def test_half_a_surrogate_pair_is_refused(tmp_path: Path) -> None:
+    pairs = train(), tagged_pair(), marian_pair(tmp_path), nllb_pair()
+    for tokenizer in (WORDS, *(pair.src for pair in pairs)):
+        assert tokenizer.encode_batch([]) == []
+        with pytest.raises(InputError, match="surrogate"):
+            tokenizer.encode("cat \ud800")
+        with pytest.raises(InputError, match="surrogate"):
+            tokenizer.encode_batch(["cat", "\udcff"])
+        with pytest.raises(InputError, match="surrogate"):
             tokenizer.spans("cat \udcff")
-    assert isinstance(WORDS, SentencePieceTokenizer)

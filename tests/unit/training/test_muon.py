@@ -14,7 +14,6 @@ from heedful.training import optimizer
 from heedful.training.optimizer import COEFFICIENTS, Muon, orthogonalise
 
 LOWEST = 0.003  # of the singular values, for a norm of 1, that the polynomials bring close to 1
-STRETCH = 1.01  # of the interval of each polynomial but the last
 BAND: dict[TrainingPrecision, tuple[float, float]] = {"float32": (0.77, 1.22), "bf16": (0.7, 1.25)}
 # Of the directions, beside that of the band: bfloat16 has 8 bits of each number.
 ERROR: dict[TrainingPrecision, Bound] = {"float32": FLOAT32.MODEL.at(64), "bf16": BF16.MODEL}
@@ -28,43 +27,6 @@ def applied(polynomials: list[Polynomial], x: np.ndarray) -> np.ndarray:
     for a, b, c in polynomials:
         x = a * x + b * x**3 + c * x**5
     return x
-
-
-def closest_to_one(low: float, high: float) -> Polynomial:
-    """The odd quintic that differs least from 1 on an interval, by Remez's exchange algorithm.
-
-    It differs by as much, with alternating signs, at both ends and at its two extrema between them.
-    """
-    inner = (3 * low + high) / 4, (low + 3 * high) / 4
-    for _ in range(100):
-        points = np.array([low, *inner, high])
-        matrix = np.stack([points, points**3, points**5, np.array([1, -1, 1, -1])], axis=1)
-        a, b, c, _ = np.linalg.solve(matrix, np.ones(4))
-        squares = np.roots([5 * c, 3 * b, a])  # of the extrema
-        inner = tuple(np.sort(np.sqrt(squares.real)))
-    return float(a), float(b), float(c)
-
-
-def greedy_composition(low: float, number: int, *, cushion: float) -> list[Polynomial]:
-    """Each polynomial for the interval that those before it leave, scaled so that its image centres on 1.
-
-    None is computed for an interval that begins below `cushion` times its end: it would bring values in the
-    middle of that close to 0.
-    """
-    polynomials, high = [], 1.0
-    for _ in range(number):
-        best = closest_to_one(max(low, cushion * high), high)
-        ends = applied([best], np.array([low, high]))
-        a, b, c = (coefficient * 2 / ends.sum() for coefficient in best)
-        polynomials.append((a, b, c))
-        low, high = applied([(a, b, c)], np.array([low, high]))
-    return polynomials
-
-
-def test_the_polynomials_are_the_greedy_composition_of_optimal_quintics() -> None:
-    optimal = greedy_composition(LOWEST, 4, cushion=0.02407327424182761)
-    stretched = [(a / STRETCH, b / STRETCH**3, c / STRETCH**5) for a, b, c in optimal[:-1]]
-    assert_close([*stretched, optimal[-1]], COEFFICIENTS, FLOAT64.MODEL)
 
 
 def test_the_polynomials_bring_values_close_to_one_and_never_beyond_their_interval() -> None:
