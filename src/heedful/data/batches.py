@@ -233,9 +233,9 @@ class BatchSource:
     sampler: Callable[..., EpochPlan] = plan_epoch
 
     def __post_init__(self) -> None:
-        if self.sampling > 0.0 and not self.store.has_text:
-            raise ValueError("subword sampling needs a store that was built with keep_text=True")
         if self.sampling > 0.0:
+            if not self.store.has_text:
+                raise ValueError("subword sampling needs a store that was built with keep_text=True")
             _ = self._samplers  # raises now, not at the first batch, if a tokenizer cannot sample
 
     def __getstate__(self) -> dict[str, object]:
@@ -259,8 +259,9 @@ class BatchSource:
 
     def _new_plan(self, epoch: int) -> EpochPlan:
         src_lengths, tgt_lengths = self._planned_lengths
-        mixed = None if self.mixture is None else self.mixture.indices(self.seed, epoch)
-        if mixed is not None:
+        mixed = None
+        if self.mixture is not None:
+            mixed = self.mixture.indices(self.seed, epoch)
             src_lengths, tgt_lengths = src_lengths[mixed], tgt_lengths[mixed]
         plan = self.sampler(
             src_lengths,
@@ -335,11 +336,12 @@ class BatchSource:
         rng = random.Random(f"{self.seed} growth")
         some = np.linspace(0, len(self.store) - 1, min(len(self.store), _GROWTH_PAIRS)).astype(np.int64)
         sampled = [self._sample(int(i), rng, self.store.max_length) for i in some]
+        sampled_lengths = np.array([(len(src), len(tgt)) for src, tgt in sampled]).T
         src, tgt = (
-            _with_margin(all_lengths, all_lengths[some], np.array([len(pair[column]) for pair in sampled]))
-            for column, all_lengths in enumerate(lengths)
+            np.minimum(_with_margin(before, before[some], after), self.store.max_length)
+            for before, after in zip(lengths, sampled_lengths, strict=True)
         )
-        return np.minimum(src, self.store.max_length), np.minimum(tgt, self.store.max_length)
+        return src, tgt
 
 
 def _with_margin(lengths: Lengths, before: Lengths, after: Lengths) -> Lengths:

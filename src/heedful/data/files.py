@@ -197,7 +197,7 @@ def parallel_lines(
     number = 0
     for number, (source, target) in enumerate(zip_longest(src, tgt), start=1):
         if source is None or target is None:
-            short, long = (src_name, tgt_name)[:: 1 if source is None else -1]
+            short, long = (src_name, tgt_name) if source is None else (tgt_name, src_name)
             raise _not_parallel(short, number - 1, long, "more")
         yield source, target
     if number == 0:
@@ -212,9 +212,9 @@ def overlap(train: ParallelText, held_out: ParallelText) -> int:
 
 def shared_pairs(train: ParallelText, held_out: ParallelText) -> list[int]:
     """Return the indices of held-out pairs that are in the training text too, with source and target."""
-    pairs = set(zip(held_out.src, held_out.tgt, strict=True))
-    seen = pairs.intersection(zip(train.src, train.tgt, strict=True))
-    return [i for i, pair in enumerate(zip(held_out.src, held_out.tgt, strict=True)) if pair in seen]
+    pairs = [*zip(held_out.src, held_out.tgt, strict=True)]
+    seen = {*pairs}.intersection(zip(train.src, train.tgt, strict=True))
+    return [i for i, pair in enumerate(pairs) if pair in seen]
 
 
 @contextmanager

@@ -143,8 +143,10 @@ def inspect_text(
         rows = train.rows(lambda done: on_progress("checking", _OF_SURVEY + (1.0 - _OF_SURVEY) * done))
         for index, row in enumerate(rows):
             names = checker.faults(Pair(row.src, row.tgt, index=index))
-            normalized += [(row.tgt, nmt_nfkc(row.tgt))] if index % step == 0 else []
-            for found in map(findings.__getitem__, names):
+            if index % step == 0:
+                normalized.append((row.tgt, nmt_nfkc(row.tgt)))
+            for name in names:
+                found = findings[name]
                 found.pairs += 1
                 example = Example(row.number, row.src, row.tgt)
                 draw(example, found.examples, size=filtering.examples, seen=found.pairs, random=random)
@@ -203,21 +205,22 @@ def _plugged(filtering: Filtering) -> list[Filter]:
 
 def removed_filters(filtering: Filtering) -> set[str]:
     """Return the names of the filters that remove pairs; raises if a name is wrong or contradictory."""
-    known = {each.name for each in FILTERS}
+    removes = {applied.name: applied.removes for applied in FILTERS}
     keep, remove = filtering.keep or (), filtering.remove or ()
     if both := sorted({*keep} & {*remove}):
         raise OptionError(f"--keep {both[0]} and --remove {both[0]} contradict: give one of them")
     for name in (*keep, *remove):
-        if name not in known and ":" not in name:
-            raise ConfigError(f"unknown filter {name!r}{suggestion(name, known)}")
-    return ({each.name for each in FILTERS if each.removes} | {*remove}) - {*keep}
+        if name not in removes and ":" not in name:
+            raise ConfigError(f"unknown filter {name!r}{suggestion(name, removes)}")
+    return {name for name, is_removing in removes.items() if is_removing}.union(remove).difference(keep)
 
 
 def _not_applied(
     findings: Mapping[str, Finding], held_out: Mapping[str, PairFiles], checker: PairChecker
 ) -> dict[str, str]:
-    others = [unused for unused in FILTERS if unused.name not in findings]
-    return {unused.name: _why_not(unused, held_out, checker) for unused in others}
+    return {
+        unused.name: _why_not(unused, held_out, checker) for unused in FILTERS if unused.name not in findings
+    }
 
 
 def _why_not(unused: Filter, held_out: Mapping[str, PairFiles], checker: PairChecker) -> str:

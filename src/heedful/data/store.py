@@ -140,11 +140,10 @@ class CorpusReport:
     def __add__(self, other: "CorpusReport") -> "CorpusReport":
         """Return the report of both texts."""
         ours, theirs = asdict(self), asdict(other)
-        counts = {name: count + theirs[name] for name, count in ours.items()}
-        maxima = {
-            name: max(ours[name], theirs[name]) for name in ("max_length", "longest_src", "longest_tgt")
-        }
-        return CorpusReport(**counts | maxima)
+        total = {name: count + theirs[name] for name, count in ours.items()}
+        for name in ("max_length", "longest_src", "longest_tgt"):
+            total[name] = max(ours[name], theirs[name])
+        return CorpusReport(**total)
 
 
 class ParallelStore:

@@ -19,14 +19,17 @@ def average_weights(directories: Sequence[Path]) -> dict[str, Tensor]:
     A weight that is equal in all of them, as frozen ones are, is returned bit for bit.
     """
     mean = _weights_of(directories[0])
-    shapes = {name: each.shape for name, each in mean.items()}
     for number, directory in enumerate(directories[1:], start=2):
         weights = _weights_of(directory)
-        if {name: each.shape for name, each in weights.items()} != shapes:
+        if _shapes(weights) != _shapes(mean):
             raise CheckpointError(f"{directory}: has other weights than {directories[0]}; leave one out")
         for name, weight in weights.items():
             mean[name] += (weight - mean[name]) / number
     return mean
+
+
+def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in weights.items()}
 
 
 def _weights_of(directory: Path) -> dict[str, Tensor]:

@@ -11,21 +11,21 @@ The states of random generators are not stored: each step seeds them from seed, 
 renamed again before it is removed: a directory called `step-N` is always complete.
 """
 
-import itertools
 import json
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Strict, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from heedful.errors import CheckpointError, HeedfulError, TrainingError
 from heedful.model.transformer import Transformer
@@ -42,7 +42,12 @@ from heedful.storage.torch_weights import (
 )
 from heedful.training.averaging import MovingAverage, average_weights
 from heedful.training.events import CheckpointEvent, WarningEvent
-from heedful.training.optimizer import is_plugged, load_optimizer_state
+from heedful.training.optimizer import (
+    is_plugged,
+    load_optimizer_state,
+    optimized_weights,
+    state_shapes,
+)
 from heedful.training.parallel.torchrun import is_under_torchrun
 from heedful.training.reporting import rate_advice
 from heedful.training.state import Progress, RunState
@@ -55,6 +60,16 @@ DAMAGED_PREFIX = "damaged-"
 _STEP = re.compile(r"step-[0-9]{1,15}")
 _MIN_INTACT = 2  # checkpoints: if the newest is damaged later, there is another
 _REMOVED = ".removed"
+
+
+class _SavedGroup(TypedDict):
+    params: Annotated[list[int], Strict()]
+    lr: Annotated[float, Strict()]
+
+
+class _SavedOptimizer(TypedDict):
+    param_groups: list[_SavedGroup]
+    state: Annotated[dict[int, Any], Strict()]
 
 
 @dataclass(frozen=True)
@@ -176,8 +191,10 @@ def set_damaged_aside(root: Path) -> list[Path]:
 
 def _free(path: Path) -> Path:
     """Return the path, numbered if it exists."""
-    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-    return next(each for each in itertools.chain([path], numbered) if not each.exists())
+    free, number = path, 2
+    while free.exists():
+        free, number = path.with_name(f"{path.name}-{number}"), number + 1
+    return free
 
 
 def checkpoint_step(path: Path) -> int:
@@ -333,12 +350,11 @@ def read_state(path: Path) -> tuple[str, Progress, object]:
     A ValueError says what else the file holds.
     """
     state = read_pickled(path)
-    saved = state if isinstance(state, dict) else {}
-    fingerprint, progress = saved.get("fingerprint"), saved.get("progress")
-    names = progress.keys() if isinstance(progress, dict) else ()
-    if not isinstance(fingerprint, str) or names != vars(Progress()).keys():
-        raise ValueError("holds no training progress")
-    return fingerprint, TypeAdapter(Progress).validate_python(progress), saved.get("optimizer")
+    match state:
+        case {"fingerprint": str() as fingerprint, "progress": dict() as progress, "optimizer": optimizer}:
+            if progress.keys() == vars(Progress()).keys():
+                return fingerprint, TypeAdapter(Progress).validate_python(progress), optimizer
+    raise ValueError("holds no training progress")
 
 
 def optimizer_state(saved: object, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -346,29 +362,29 @@ def optimizer_state(saved: object, optimizer: torch.optim.Optimizer) -> dict[str
 
     A ValueError says that it is of another optimiser, or of other weights.
     """
-    own = optimizer.state_dict()["param_groups"]
-    groups, state = (saved.get("param_groups"), saved.get("state")) if isinstance(saved, dict) else ((), ())
-    weights = [(weight, "betas" in group) for group in optimizer.param_groups for weight in group["params"]]
-    if not (
-        isinstance(groups, list)
-        and len(groups) == len(own)
-        and all(isinstance(each, dict) and isinstance(each.get("lr"), float | int) for each in groups)
-        and [str(each.get("params")) for each in groups] == [str(mine["params"]) for mine in own]
-        and isinstance(state, dict)
-        and state.keys() <= {*range(len(weights))}
+    groups = optimizer.state_dict()["param_groups"]
+    weights = optimized_weights(optimizer)
+    try:
+        read = TypeAdapter(_SavedOptimizer).validate_python(saved)
+    except ValidationError:
+        read = None
+    if (
+        read is None
+        or [group["params"] for group in read["param_groups"]] != [group["params"] for group in groups]
+        or not read["state"].keys() <= {*range(len(weights))}
     ):
         raise ValueError("holds no state of this optimiser, or the state of other weights")
-    for i, moments in ({} if is_plugged(optimizer) else state).items():
-        weight, is_adam = weights[i]
-        _check_moments(i, moments, weight, is_adam=is_adam)
-    rates = [{"lr": group["lr"]} for group in groups]
-    return {"param_groups": [mine | rate for mine, rate in zip(own, rates, strict=True)], "state": state}
+    if not is_plugged(optimizer):
+        shapes = [state_shapes(weight, group) for weight, group in weights.items()]
+        for i, moments in read["state"].items():
+            _check_moments(i, moments, shapes[i])
+    for group, saved_group in zip(groups, read["param_groups"], strict=True):
+        group["lr"] = saved_group["lr"]
+    return {"param_groups": groups, "state": read["state"]}
 
 
-def _check_moments(i: int, moments: object, weight: torch.Tensor, *, is_adam: bool) -> None:
+def _check_moments(i: int, moments: object, shapes: Mapping[str, torch.Size]) -> None:
     """Check that the saved moments of a weight are this optimiser's, with the right shapes."""
-    shapes = dict.fromkeys(("exp_avg", "exp_avg_sq") if is_adam else ("momentum_buffer",), weight.shape)
-    shapes |= {"step": torch.Size()} if is_adam else {}
     if isinstance(moments, dict) and moments.keys() == shapes.keys():
         check_tensors(moments)
         if all(each.shape == shapes[name] and each.is_floating_point() for name, each in moments.items()):

@@ -16,6 +16,7 @@ from heedful.data.batches import Batch
 from heedful.model.transformer import Transformer
 from heedful.ops.graphs import Compute, GraphPool, Record
 from heedful.training.loss import Loss
+from heedful.training.optimizer import trained_weights
 
 AddGradients = Callable[[Batch], Loss]
 _COMPUTED = 2  # how often a shape is computed without a graph first, so that kernels are compiled and chosen
@@ -43,7 +44,7 @@ class GraphedPasses:
         self._model, self._config = model, model.config
         self._device = next(model.parameters()).device
         self._add_gradients, self._record = add_gradients, record or GraphPool().record
-        self._weights = [weight for weight in model.parameters() if weight.requires_grad]
+        self._weights = [*trained_weights(model).values()]
         self._gradients = [torch.zeros_like(weight) for weight in self._weights]
         self._seen: Counter[tuple[int, ...]] = Counter()
         self._graphs: dict[tuple[int, ...], _Graph] = {}
@@ -71,12 +72,13 @@ class GraphedPasses:
     def _filled(self, batch: Batch) -> Batch:
         """Return a batch with rows of padding, which add nothing, so that numbers of rows repeat."""
         missing = -len(batch) % (1 << max(0, len(batch).bit_length() - _ROW_BITS))
-        src = F.pad(batch.src, (0, 0, 0, missing), value=self._config.src_pad_id)
-        tgt_in, tgt_out = (
-            F.pad(each, (0, 0, 0, missing), value=self._config.tgt_pad_id)
-            for each in (batch.tgt_in, batch.tgt_out)
+        rows, src_pad, tgt_pad = (0, 0, 0, missing), self._config.src_pad_id, self._config.tgt_pad_id
+        return Batch(
+            F.pad(batch.src, rows, value=src_pad),
+            F.pad(batch.tgt_in, rows, value=tgt_pad),
+            F.pad(batch.tgt_out, rows, value=tgt_pad),
+            batch.num_tgt_tokens,
         )
-        return Batch(src, tgt_in, tgt_out, batch.num_tgt_tokens)
 
     def _recorded(self, batch: Batch) -> Compute:
         def compute() -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -119,17 +119,16 @@ def float32_matmul_precision(precision: TrainingPrecision, device: torch.device)
         return
     before = torch.get_float32_matmul_precision()
     # Newer versions of torch have a setting of their own for each library, which the older one overwrites.
-    libraries = [
-        each.matmul for each in (torch.backends.cuda, torch.backends.mkldnn) if hasattr(each, "matmul")
-    ]
-    of_libraries = [(each, each.fp32_precision) for each in libraries if hasattr(each, "fp32_precision")]
+    backends = torch.backends.cuda, torch.backends.mkldnn
+    libraries: list[Any] = [getattr(backend, "matmul", None) for backend in backends]
+    of_libraries = [(lib, lib.fp32_precision) for lib in libraries if hasattr(lib, "fp32_precision")]
     torch.set_float32_matmul_precision("high" if precision == "bf16" else "highest")
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-        for each, was in of_libraries:
-            each.fp32_precision = was
+        for library, was in of_libraries:
+            library.fp32_precision = was
 
 
 def compiles(settings: TrainConfig, device: torch.device) -> bool:

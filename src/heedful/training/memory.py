@@ -22,6 +22,7 @@ from heedful.runtime.memory import peak_memory
 from heedful.runtime.native import call_libc
 from heedful.settings.run import Config
 from heedful.training.execution import Execution
+from heedful.training.optimizer import trained_weights
 from heedful.training.parallel.choice import process_group_size
 from heedful.training.parallel.torchrun import is_under_torchrun
 from heedful.training.step import accumulate_gradients, measure_nll
@@ -192,9 +193,8 @@ def _ranks(device: torch.device) -> tuple[int, int]:
 
 def _fixed_bytes(model: Transformer, config: Config) -> int:
     """Return the bytes that do not depend on the batch, beyond the weights and one set of gradients."""
-    sizes = [(weight.numel() * weight.element_size(), weight.requires_grad) for weight in model.parameters()]
-    trained = sum(size for size, is_trained in sizes if is_trained)
-    average = sum(size for size, _ in sizes) if config.train.ema_decay else 0
+    trained = sum(weight.nbytes for weight in trained_weights(model).values())
+    average = sum(weight.nbytes for weight in model.parameters()) if config.train.ema_decay else 0
     others = 0
     if not is_under_torchrun():
         batch = config.batch.replace(tokens=MAX_TOKENS)
@@ -233,8 +233,7 @@ def _peak_bytes(model: Transformer, config: Config, execution: Execution, batch:
 
 def _longest_batch(model: Transformer, longest: tuple[int, int], rows: int) -> Batch:
     """Return a batch without padding."""
-    src, tgt = (
-        torch.full((rows, length), 1 if pad_id == 0 else 0)
-        for length, pad_id in zip(longest, (model.config.src_pad_id, model.config.tgt_pad_id), strict=True)
-    )
+    src_length, tgt_length = longest
+    src = torch.full((rows, src_length), int(model.config.src_pad_id == 0))
+    tgt = torch.full((rows, tgt_length), int(model.config.tgt_pad_id == 0))
     return Batch(src, tgt, tgt, num_tgt_tokens=tgt.numel())

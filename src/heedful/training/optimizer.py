@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,10 +53,10 @@ class Muon(torch.optim.Optimizer):
         """Update weights of one shape."""
         rate, momentum = group["lr"], group["momentum"]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
-        averages = [self.state[weight].get("momentum_buffer") for weight in weights]
-        for number, (weight, average) in enumerate(zip(weights, averages, strict=True)):
-            if average is None:
-                averages[number] = self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+        averages = [self.state[weight]["momentum_buffer"] for weight in weights]
         torch._foreach_lerp_(averages, gradients, 1.0 - momentum)
         updates = torch._foreach_lerp(gradients, averages, momentum)
         directions = _orthogonalise_each(updates, group["precision"])
@@ -196,23 +196,32 @@ def build_optimizer(
 
     Weight decay is decoupled (AdamW) and excludes biases and norms.
     """
-    trained = [p for p in model.parameters() if p.requires_grad]
-    layers = inner_linear_layers(model).values() if config.name == "muon" else ()
-    inner = {id(p) for layer in layers for p in layer.parameters(recurse=False)}
-    matrices = [p for p in trained if p.dim() > 1]
+    inner: set[Tensor] = set()
+    if config.name == "muon":
+        for layer in inner_linear_layers(model).values():
+            inner.update(layer.parameters(recurse=False))
+    orthogonalised: list[Tensor] = []
+    matrices: list[Tensor] = []
+    vectors: list[Tensor] = []
+    for weight in trained_weights(model).values():
+        if weight.dim() <= 1:
+            vectors.append(weight)
+        elif weight in inner:
+            orthogonalised.append(weight)
+        else:
+            matrices.append(weight)
+    adam = {"lr": 0.0, "betas": (config.beta1, config.beta2), "eps": config.eps}
     groups: Groups = [
-        {"params": [p for p in matrices if id(p) not in inner], "weight_decay": config.weight_decay},
-        {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": config.weight_decay} | adam,
+        {"params": vectors, "weight_decay": 0.0} | adam,
     ]
-    for group in groups:
-        group |= {"lr": 0.0, "betas": (config.beta1, config.beta2), "eps": config.eps}
     if ":" in config.name:
         return _plugged(config.name, groups)
     if config.name == "adam":
         kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
         return kind(groups, fused=True)
     orthogonal = {
-        "params": [p for p in matrices if id(p) in inner],
+        "params": orthogonalised,
         "weight_decay": config.weight_decay,
         "lr": 0.0,
         "momentum": 0.95,
@@ -269,9 +278,9 @@ def optimizer_of_shard(optimizer: torch.optim.Optimizer, shard: Sequence[Tensor]
     """Return an optimiser over some of another's weights, with the same settings and shared state."""
     if is_plugged(optimizer):
         return optimizer  # one rank updates all weights
-    chosen = {id(weight) for weight in shard}
+    chosen = {*shard}
     groups = [
-        {**group, "params": [weight for weight in group["params"] if id(weight) in chosen]}
+        group | {"params": [weight for weight in group["params"] if weight in chosen]}
         for group in optimizer.param_groups
     ]
     kind: Callable[[Groups], torch.optim.Optimizer] = type(optimizer)
@@ -286,24 +295,33 @@ def fill_state(optimizer: torch.optim.Optimizer) -> None:
 
     The moments are an expanded scalar zero, which takes no memory until they get a buffer.
     """
-    for group in optimizer.param_groups:
-        for weight in group["params"]:
-            if not optimizer.state[weight]:
-                moments = ("exp_avg", "exp_avg_sq") if "betas" in group else ("momentum_buffer",)
-                for name in moments:
-                    optimizer.state[weight][name] = weight.new_zeros(()).expand(weight.shape)
-                if "betas" in group:
-                    optimizer.state[weight]["step"] = torch.zeros((), device=weight.device)
+    for weight, group in optimized_weights(optimizer).items():
+        if not optimizer.state[weight]:
+            for name, shape in state_shapes(weight, group).items():
+                dtype = torch.float32 if name == "step" else weight.dtype
+                optimizer.state[weight][name] = weight.new_zeros((), dtype=dtype).expand(shape)
+
+
+def state_shapes(weight: Tensor, group: Mapping[str, Any]) -> dict[str, torch.Size]:
+    """Return the names and shapes of a weight's state in its group, which is Adam's or Muon's."""
+    if "betas" in group:
+        return {"exp_avg": weight.shape, "exp_avg_sq": weight.shape, "step": torch.Size()}
+    return {"momentum_buffer": weight.shape}
 
 
 def update_costs(optimizer: torch.optim.Optimizer) -> dict[Tensor, int]:
     """Return the cost of updating each weight, in units of Adam updating one number."""
-    return {
-        weight: weight.numel()
-        + (num_multiplications(weight, group["precision"]) // _MULTIPLICATIONS if "momentum" in group else 0)
-        for group in optimizer.param_groups
-        for weight in group["params"]
-    }
+    costs = {}
+    for weight, group in optimized_weights(optimizer).items():
+        costs[weight] = weight.numel()
+        if "momentum" in group:
+            costs[weight] += num_multiplications(weight, group["precision"]) // _MULTIPLICATIONS
+    return costs
+
+
+def optimized_weights(optimizer: torch.optim.Optimizer) -> dict[Tensor, dict[str, Any]]:
+    """Return the weights of an optimiser in its order, with their groups."""
+    return {weight: group for group in optimizer.param_groups for weight in group["params"]}
 
 
 def choose_trained_weights(model: Transformer, config: Config) -> None:
@@ -316,7 +334,7 @@ def choose_trained_weights(model: Transformer, config: Config) -> None:
         add_adapters(model, config.lora)
     for prefix in config.train.freeze:
         _freeze(model, prefix)
-    if not any(parameter.requires_grad for parameter in model.parameters()):
+    if not trained_weights(model):
         raise ConfigError(
             "no weight is left to train: give train.freeze fewer prefixes, or lora.targets more layers"
         )
@@ -333,6 +351,11 @@ def _freeze(model: Transformer, prefix: str) -> None:
         weight.requires_grad = False
 
 
+def trained_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights that training changes, by name; a shared matrix has one."""
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+
+
 def num_trained(model: Transformer) -> int:
     """Return the number of trained parameters; a shared matrix counts once."""
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return sum(weight.numel() for weight in trained_weights(model).values())

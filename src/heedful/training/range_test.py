@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 import torch
-from torch import Tensor
 
 from heedful.data.batches import Batch, BatchSource
-from heedful.training.optimizer import build_optimizer
+from heedful.training.optimizer import build_optimizer, trained_weights
 from heedful.training.parallel.process_group import Rank
 from heedful.training.step import measure_nll, train_step
 
@@ -76,7 +75,7 @@ def range_test(rank: Rank, valid_source: BatchSource, *, num_steps: int = NUM_ST
     """
     started = time.monotonic()
     model, config, precision = rank.model, rank.config, rank.execution.precision
-    trained: list[Tensor] = [weight for weight in model.parameters() if weight.requires_grad]
+    trained = [*trained_weights(model).values()]
     before = [weight.detach().clone() for weight in trained]
     steps = _steps(rank.source, min(config.batch.accumulation, _MOST_MICRO_BATCHES), num_steps)
     measured = _measured(valid_source)
@@ -98,7 +97,7 @@ def range_test(rank: Rank, valid_source: BatchSource, *, num_steps: int = NUM_ST
         nll = measure_nll(model, measured, precision=precision)["nll"]
         with torch.no_grad():
             torch._foreach_copy_(trained, before)
-        return TestedRate(rate, *(each if math.isfinite(each) else math.inf for each in (nll, training_nll)))
+        return TestedRate(rate, _or_infinite(nll), _or_infinite(training_nll))
 
     with torch.random.fork_rng(), rank.execution.eagerly():
         nll = measure_nll(model, measured, precision=precision)["nll"]
@@ -123,10 +122,15 @@ def _steps(source: BatchSource, accumulation: int, num_steps: int) -> list[list[
     return [batches[i : i + accumulation] for i in range(0, number, accumulation)]
 
 
+def _or_infinite(nll: float) -> float:
+    return nll if math.isfinite(nll) else math.inf
+
+
 def _measured(source: BatchSource) -> list[Batch]:
-    batches: list[Batch] = []
+    batches, num_tokens = [], 0
     for batch in source.batches(epoch=0):
         batches.append(batch)
-        if sum(each.num_tgt_tokens for each in batches) >= _MEASURED_TOKENS:
+        num_tokens += batch.num_tgt_tokens
+        if num_tokens >= _MEASURED_TOKENS:
             break
     return batches

@@ -96,9 +96,11 @@ class StepLog:
 
     def _is_timed(self) -> bool:
         """Return whether enough steps were taken to say how long one takes."""
+        if not self._unlogged:
+            return False
         taken = sum(seconds for _, seconds in self._unlogged)
-        is_slow = self._on_cpu and taken >= _TIMED_SECONDS / min(len(self._unlogged) or 1, 2)
-        return bool(self._unlogged) and (is_slow or self.steps_taken >= _TIMED_STEPS)
+        is_slow = self._on_cpu and taken >= _TIMED_SECONDS / min(len(self._unlogged), 2)
+        return is_slow or self.steps_taken >= _TIMED_STEPS
 
     def _means(self, now: Moment, kind: type[StepEvent]) -> Iterator[StepEvent]:
         """Yield the means over the steps, if there are any; all tokens count the same."""
@@ -122,9 +124,8 @@ class StepLog:
 
 def accumulation_warning(config: Config, epoch_length: int) -> str:
     """Return a warning about steps that pass the training text more than once; else an empty string."""
-    number, passes = config.batch.accumulation, config.batch.accumulation / epoch_length
-    if config.train.max_epochs is not None:
-        passes = min(passes, config.train.max_epochs)
+    number = config.batch.accumulation
+    passes = min(number / epoch_length, config.train.max_epochs or math.inf)
     if passes <= 1.0:
         return ""
     return (
@@ -166,8 +167,8 @@ def end_reason(config: Config, limit: str, *, step: int, steps_taken: int) -> st
 
 def has_learned(scores: Mapping[str, float]) -> bool:
     """Return whether a model with these scores translates at all, as far as they tell."""
-    known = {name: least for name, least in _TRANSLATES.items() if name in scores}
-    return not known or any(scores[name] >= least for name, least in known.items())
+    known = scores.keys() & _TRANSLATES.keys()
+    return not known or any(scores[name] >= _TRANSLATES[name] for name in known)
 
 
 def pace_message(
@@ -181,9 +182,7 @@ def pace_message(
     limits, schedule, step, seconds = config.train, config.schedule, now.progress.step, now.seconds
     epoch_steps = now.epoch_length / config.batch.accumulation
     asked = min(limits.max_steps or math.inf, (limits.max_epochs or math.inf) * epoch_steps)
-    fitting = math.inf
-    if limits.max_minutes:
-        fitting = step + max(0.0, 60.0 * limits.max_minutes - seconds) / pace
+    fitting = step + max(0.0, 60.0 * (limits.max_minutes or math.inf) - seconds) / pace
     steps = math.ceil(min(asked, fitting))
     epochs = steps / epoch_steps
     what = f"about {_count(steps, 'step')} ({_count(epochs, 'epoch')}) of {_about(pace)} s"
@@ -214,27 +213,36 @@ def shortfall(
     """
     scores, schedule = progress.best_scores, config.schedule
     in_warmup = has_warmup and warmup_done(schedule, progress.step, progress=done) < 1.0
-    causes = ["ended inside its warm-up"] if in_warmup else []
-    causes += [f"saw {seen:.0%} of its text"] if seen < 1.0 else []
+    causes = _true({"ended inside its warm-up": in_warmup, f"saw {seen:.0%} of its text": seen < 1.0})
     shown = ", ".join(f"{name} {scores[name]:.2f}" for name in _TRANSLATES if name in scores)
-    problems = [] if has_learned(scores) else [f"the model does not translate yet ({shown})"]
-    problems += [f"training {' and '.join(causes)}"] if causes else []
     is_base = bool(progress.base_scores) and progress.best_step == 0
-    problems += [
-        "no validation was better than that before fine-tuning: best/ is the model as it came"
-    ] * is_base
-    if not problems:
+    problems = {
+        f"the model does not translate yet ({shown})": not has_learned(scores),
+        f"training {' and '.join(causes)}": causes,
+        "no validation was better than that before fine-tuning: best/ is the model as it came": is_base,
+    }
+    remedies = {
+        "train for longer" if limit in ("valid.patience", BY_CALLBACK) else f"raise {limit}": True,
+        f"lower schedule.peak={schedule.peak or 0.0:g}": is_base and schedule.peak,
+        "lower schedule.warmup_steps": in_warmup and schedule.warmup_fraction is None,
+    }
+    if not any(problems.values()):
         return ""
-    remedies = ["train for longer" if limit in ("valid.patience", BY_CALLBACK) else f"raise {limit}"]
-    remedies += [f"lower schedule.peak={schedule.peak:g}"] if is_base and schedule.peak else []
-    remedies += ["lower schedule.warmup_steps"] if in_warmup and schedule.warmup_fraction is None else []
-    return f"{': '.join(problems)}; {_or([*remedies, *_smaller_models(config)])}"
+    return f"{': '.join(_true(problems))}; {_or([*_true(remedies), *_smaller_models(config)])}"
+
+
+def _true(conditions: Mapping[str, object]) -> list[str]:
+    """Return the texts that have a true condition."""
+    return [text for text, applies in conditions.items() if applies]
 
 
 def _smaller_models(config: Config) -> list[str]:
     """Return the advice to train a smaller model, if a preset for small data has one."""
-    smaller = (name for name in ("small", "tiny") if PRESETS[name]["model"]["d_model"] < config.model.d_model)
-    return [] if config.train.init else [f"take a smaller model (--preset {name})" for name in smaller][:1]
+    if config.train.init is None:
+        for name in ("small", "tiny"):
+            if PRESETS[name]["model"]["d_model"] < config.model.d_model:
+                return [f"take a smaller model (--preset {name})"]
+    return []
 
 
 def _or(remedies: Sequence[str]) -> str:

@@ -99,38 +99,30 @@ class Schedule:
 
     def fraction_done(self, now: Moment) -> float:
         """Return how much of the run is done, 0 to 1, by the limit that is nearest."""
-        limits = self.config.train
-        done = [0.0]
-        if limits.max_steps:
-            done.append(now.progress.step / limits.max_steps)
-        if limits.max_epochs:
-            done.append(now.epochs / limits.max_epochs)
-        if limits.max_minutes:
-            done.append(now.seconds / (60.0 * limits.max_minutes))
-        return max(done)
+        return max(self._shares_done(now).values())
+
+    def _shares_done(self, now: Moment) -> dict[str, float]:
+        """Return how much of each limit is used up, by the name of its setting; it ends training at 1."""
+        train = self.config.train
+        return {
+            "train.max_epochs": now.epochs / (train.max_epochs or math.inf),
+            "train.max_steps": now.progress.step / (train.max_steps or math.inf),
+            "train.max_minutes": now.seconds / (60.0 * (train.max_minutes or math.inf)),
+        }
 
     def is_time_over(self, seconds: float) -> bool:
         """Return whether `train.max_minutes` minutes of training have passed."""
-        limit = self.config.train.max_minutes
-        return limit is not None and seconds >= 60.0 * limit
+        return seconds >= 60.0 * (self.config.train.max_minutes or math.inf)
 
     def epochs_are_over(self, progress: Progress) -> bool:
         """Return whether `train.max_epochs` epochs are done."""
-        limit = self.config.train.max_epochs
-        return limit is not None and progress.epoch >= limit
+        return progress.epoch >= (self.config.train.max_epochs or math.inf)
 
     def reached_limit(self, now: Moment) -> str | None:
         """Return the setting that ends training here, such as `train.max_steps`, or None if it continues."""
-        limits, valid = self.config.train, self.config.valid
-        if self.epochs_are_over(now.progress):
-            return "train.max_epochs"
-        if limits.max_steps is not None and now.progress.step >= limits.max_steps:
-            return "train.max_steps"
-        if self.is_time_over(now.seconds):
-            return "train.max_minutes"
-        if valid.patience and now.progress.stale_validations >= valid.patience:
-            return "valid.patience"
-        return None
+        shares = self._shares_done(now)
+        shares["valid.patience"] = now.progress.stale_validations / (self.config.valid.patience or math.inf)
+        return next((limit for limit, share in shares.items() if share >= 1.0), None)
 
     @property
     def is_time_based(self) -> bool:
@@ -139,11 +131,7 @@ class Schedule:
         The number of steps in those minutes depends on the machine, so a count of steps may never be reached.
         """
         train = self.config.train
-        return (
-            train.max_steps is None
-            and train.max_epochs is None
-            and self.config.valid.every_fraction is not None
-        )
+        return not (train.max_steps or train.max_epochs or self.config.valid.every_fraction is None)
 
     def due(self, now: Moment) -> Due:
         """Return what is due after the last step.

@@ -6,9 +6,10 @@ update. Validation runs the same forward pass. The arithmetic is in `batch_loss`
 """
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -44,12 +45,7 @@ class LossSums:
     num_halvings: int = 0
 
     def __add__(self, other: "LossSums") -> "LossSums":
-        return LossSums(
-            self.smoothed + other.smoothed,
-            self.nll + other.nll,
-            self.num_tgt_tokens + other.num_tgt_tokens,
-            self.num_halvings + other.num_halvings,
-        )
+        return LossSums(*map(operator.add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)
@@ -111,8 +107,8 @@ def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig, *, fused
     fused = fuses_loss(model) if fused is None else fused
     passes = 2 if settings.r_drop else 1
     pad_id, smoothing = model.config.tgt_pad_id, settings.label_smoothing
-    src, tgt_in = (each.repeat(passes, 1) for each in (batch.src, batch.tgt_in))
-    states, is_real = model.decode(tgt_in, model.encode(src)), batch.tgt_out != pad_id
+    memory = model.encode(batch.src.repeat(passes, 1))
+    states, is_real = model.decode(batch.tgt_in.repeat(passes, 1), memory), batch.tgt_out != pad_id
     if fused and states.is_cuda:  # to select rows, the CPU would wait until the GPU has counted them
         states = states.masked_fill(~is_real.repeat(passes, 1)[..., None], 0.0).flatten(0, 1)
         targets = batch.tgt_out.flatten()
@@ -199,13 +195,14 @@ def accumulate_gradients(
     forward = forward or (lambda batch, is_last: batch_loss(model, batch, settings))
 
     def one_pass(batch: Batch, *, is_last: bool) -> Loss:
-        return (
-            graphs(batch) if graphs else add_gradients(batch.to(device), forward, precision, is_last=is_last)
-        )
+        if graphs:
+            return graphs(batch)
+        return add_gradients(batch.to(device), forward, precision, is_last=is_last)
 
-    discard = graphs.reset if graphs else discard or model.zero_grad
+    discard = discard or model.zero_grad
     if graphs:
-        graphs.reset()
+        discard = graphs.reset
+        discard()
     model.train()
     while True:
         try:
@@ -306,8 +303,8 @@ def _nll_in_one_pass(model: Transformer, batch: Batch) -> float:
     pad_id, total = model.config.tgt_pad_id, 0.0
     states = model.decode(batch.tgt_in, model.encode(batch.src))
     real = batch.tgt_out != pad_id
-    chunks = (torch.split(each[real], _VALIDATED_ROWS) for each in (states, batch.tgt_out))
-    for chunk, targets in zip(*chunks, strict=True):  # all logits at once may need more than a training step
+    parts, tgt_parts = (torch.split(rows[real], _VALIDATED_ROWS) for rows in (states, batch.tgt_out))
+    for chunk, targets in zip(parts, tgt_parts, strict=True):  # all at once may need more than a step
         logits = model.project(chunk)
         total += float(smoothed_cross_entropy(logits, targets, smoothing=0.0, pad_id=pad_id).nll)
     return total
@@ -345,7 +342,10 @@ def halve_batches(batches: Batches, *, like: Batch, pad_id: int) -> Batches:
 
     def halved() -> Iterator[Batch]:
         for batch in batches():
-            yield from _halves(batch, pad_id) if _size(batch) >= size and len(batch) > 1 else [batch]
+            if _size(batch) >= size and len(batch) > 1:
+                yield from _halves(batch, pad_id)
+            else:
+                yield batch
 
     return halved
 

@@ -71,7 +71,7 @@ class Validation:
         """After a resumption with another metric or validation set, forget what cannot be compared."""
         progress = self._run.progress
         metric, validation_set = progress.validated_by
-        if metric and (metric, validation_set) != self._validated_by:
+        if metric and progress.validated_by != self._validated_by:
             if validation_set != self._run.callbacks.validation_set:
                 progress.best_scores = progress.base_scores = {}
             progress.best_value = self._value(progress.best_scores)
@@ -102,8 +102,8 @@ class Validation:
         progress, value = self._run.progress, self._value(scores)
         if value != progress.best_value:
             return value < progress.best_value
-        nll, best_nll = (each.get("nll", math.inf) for each in (scores, progress.best_scores))
-        return math.isfinite(value) and nll < best_nll
+        nll = scores.get("nll", math.inf)
+        return math.isfinite(value) and nll < progress.best_scores.get("nll", math.inf)
 
     def _value(self, scores: Scores) -> float:
         """Return the value to compare validations by: lower is better, infinite if not measured."""

@@ -146,7 +146,7 @@ def html(side: Sentence) -> bool:
 @of_each_side
 def escaped_characters(side: Sentence) -> bool:
     r"""A side has an escape sequence such as \xc3 or \u00e9."""
-    return "\\" in side.text and _ESCAPED.search(side.text) is not None
+    return _ESCAPED.search(side.text) is not None
 
 
 @of_each_side
@@ -205,6 +205,7 @@ _ADDRESS = re.compile(
     rf"(?:{_LETTER}|-)+(?:\.(?:{_LETTER}|-)+)+",
     re.IGNORECASE,
 )
+_ADDRESS_SIGN = re.compile(r"://|@|www\.|WWW\.")  # of a text that may have an address
 _AFTER_ADDRESS = ".,;:!?)]}>\"'»”。，、；：！？）］｝〉》」』】"
 _THOUSANDS = re.compile(r"(?<=\d)[\s.,'’٬](?=\d{3}(?!\d))")
 _NUMBER = re.compile(r"\d+")
@@ -232,8 +233,6 @@ def only_addresses(side: Sentence) -> bool:
 
 def addresses_differ(pair: Pair) -> bool:
     """Source and target have different web or e-mail addresses."""
-    if not (_may_have_address(pair.src.text) or _may_have_address(pair.tgt.text)):
-        return False
     return _addresses(pair.src.text) != _addresses(pair.tgt.text)
 
 
@@ -285,17 +284,17 @@ def brackets(pair: Pair) -> bool:
 def _is_text(sentence: Sentence) -> bool:
     if sentence.is_unspaced:
         return sentence.num_letters >= MIN_LETTERS_OF_TEXT
-    small = (
-        word for word in sentence.words if word[:2].isalpha() and not word[0].isupper() and len(word) > 1
-    )
-    return len(list(small)) >= MIN_WORDS_OF_TEXT
+    lower_case = [word for word in sentence.words if not word[0].isupper()]
+    return sum(len(word) > 1 and word[:2].isalpha() for word in lower_case) >= MIN_WORDS_OF_TEXT
 
 
 def _may_have_address(text: str) -> bool:
-    return "://" in text or "@" in text or "www." in text or "WWW." in text
+    return _ADDRESS_SIGN.search(text) is not None
 
 
 def _addresses(text: str) -> Counter[str]:
+    if not _may_have_address(text):
+        return Counter()
     return Counter(address.rstrip(_AFTER_ADDRESS).casefold() for address in _ADDRESS.findall(text))
 
 

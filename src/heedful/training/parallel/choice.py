@@ -3,6 +3,7 @@
 import gc
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -55,22 +56,21 @@ def start_process_group(
             'or set train.kernels="auto"'
         )
     gc.freeze()
+    new_rank = partial(Rank, model, source, config, execution, loss=loss)
     if is_under_torchrun():
-        rank = Rank(model, source, config, execution, loss=loss, size=dist.get_world_size())
-        return DistributedGroup(rank, optimizer, average)
+        return DistributedGroup(new_rank(size=dist.get_world_size()), optimizer, average)
+    new_rank = partial(new_rank, is_interrupted=is_interrupted)
     size, threads = process_group_size(config, model)
     if size > 1:
-        rank = Rank(model, source, config, execution, loss=loss, size=size, is_interrupted=is_interrupted)
         try:
-            return SharedMemoryGroup(rank, optimizer, average, threads=threads)
+            return SharedMemoryGroup(new_rank(size=size), optimizer, average, threads=threads)
         except NoSharedMemoryError as error:
             if config.train.processes:
                 raise ConfigError(
                     f"train.processes={size} needs shared memory, and there is none ({error}); "
                     "set train.processes=1"
                 ) from None
-    rank = Rank(model, source, config, execution, loss=loss, is_interrupted=is_interrupted)
-    return SingleProcess(rank, optimizer, average)
+    return SingleProcess(new_rank(), optimizer, average)
 
 
 def check_processes(model: Transformer, config: Config, loss: LossFunction | None) -> None:
@@ -108,9 +108,10 @@ def process_group_size(config: Config, model: Transformer) -> tuple[int, int]:
     if size == 0:
         step_tokens = config.batch.tokens * config.batch.accumulation
         steps, minutes = train.max_steps or math.inf, train.max_minutes or math.inf
-        is_short = steps * step_tokens < _MUCH_WORK or minutes < 1
-        size = 1 if is_short else max(1, min(threads, config.batch.tokens // _ENOUGH_TOKENS))
-        size = 1 if size == 1 or _why_alone(model, size, on_cpu=on_cpu) else size
+        if steps * step_tokens >= _MUCH_WORK and minutes >= 1:
+            size = min(threads, config.batch.tokens // _ENOUGH_TOKENS)
+        if size <= 1 or _why_alone(model, size, on_cpu=on_cpu):
+            size = 1
     return size, max(1, threads // size)
 
 

@@ -26,7 +26,7 @@ from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution, training_device
 from heedful.training.interrupt import Heartbeat, Phase, ignore_signals
 from heedful.training.loss import Loss
-from heedful.training.optimizer import build_optimizer
+from heedful.training.optimizer import build_optimizer, optimized_weights
 from heedful.training.parallel.messages import pack, unpack
 from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, RankSetup, StepPlan
 from heedful.training.parallel.torchrun import job_store, join_process_group, leave_process_group
@@ -230,10 +230,9 @@ class _Stepper:
                 heartbeat.is_waiting = True
             yield
         except RuntimeError as error:
-            self._has_failed = not (
-                isinstance(error, dist.DistError) or "gloo" in str(error)
-            )  # a lost network
-            if self._has_failed:
+            is_of_network = isinstance(error, dist.DistError) or "gloo" in str(error)
+            if not is_of_network:
+                self._has_failed = True
                 raise
             if heartbeat is not None and (heartbeat.explain() is not None or self._rank.index > 0):
                 _give_up(heartbeat, error)
@@ -346,7 +345,7 @@ class _Sharded:
             of_weight.update({name: value.cpu() for name, value in of_weight.items()})  # to main memory
             scalars.append({name: None if value.dim() else value for name, value in of_weight.items()})
         received = _broadcast(scalars)
-        for number, own in enumerate(_weights_of(self.optimizer)):
+        for number, own in enumerate(optimized_weights(self.optimizer)):
             for name, scalar in received[number].items():
                 moment = moments[number][name] if moments else None
                 value = _shard(moment, own) if scalar is None else scalar.to(own.device)
@@ -360,7 +359,7 @@ class _Sharded:
                 _collect(weight, weights.get(name))
                 if self.average is not None:
                     _collect(self.average.weights[name], averages.get(name))
-            for number, own in enumerate(_weights_of(self.optimizer)):
+            for number, own in enumerate(optimized_weights(self.optimizer)):
                 for name, value in self.optimizer.state[own].items():
                     full = _full(value)
                     if moments:
@@ -392,7 +391,7 @@ def _tensors_of(state: _State | None) -> tuple[dict[str, Tensor], dict[str, Tens
     if state is None:
         return {}, {}, []
     averages = {} if state.average is None else state.average.weights
-    moments = [state.optimizer.state[weight] for weight in _weights_of(state.optimizer)]
+    moments = [state.optimizer.state[weight] for weight in optimized_weights(state.optimizer)]
     return dict(state.model.named_parameters()), averages, moments
 
 
@@ -409,10 +408,6 @@ def _units(model: Transformer) -> Iterator[nn.Module | list[nn.Module]]:
 
 def _new_optimizer(rank: Rank) -> torch.optim.Optimizer:
     return build_optimizer(rank.model, rank.config.optimizer, precision=rank.execution.precision)
-
-
-def _weights_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return [weight for group in optimizer.param_groups for weight in group["params"]]
 
 
 def _shard(full: Tensor | None, like: Tensor) -> Tensor:

@@ -11,7 +11,9 @@ import math
 import shutil
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -31,7 +33,9 @@ from heedful.training.optimizer import (
     build_optimizer,
     fill_state,
     is_plugged,
+    optimized_weights,
     optimizer_of_shard,
+    trained_weights,
     update_costs,
 )
 from heedful.training.parallel.messages import pack, unpack
@@ -162,13 +166,16 @@ def _run_worker(pipe: "Connection[Any, Any]", setup: bytes, memory: "SharedMemor
     try:
         shard = _new_shard(memory, index, *unpack(setup, torch.device("cpu")))
         gc.freeze()
-        while (message := _received(pipe)) is not None and _answered(pipe, shard.handle(message)):
-            pass
+        while True:
+            pipe.send(shard.handle(pipe.recv()))
+    except (EOFError, ConnectionError):  # rank 0 has closed its end, or is gone after a failed step
+        return
     except Exception as error:  # rank 0 raises it
         message = str(error) if isinstance(error, HeedfulError) else f"{type(error).__name__}: {error}"
         failure = TrainingError(f"process {index} of the training failed: {message}")
         failure.add_note(traceback.format_exc())
-        _answered(pipe, failure)
+        with suppress(OSError):
+            pipe.send(failure)
 
 
 def _new_shard(
@@ -181,23 +188,6 @@ def _new_shard(
     average = None if setup.average_decay is None else MovingAverage(rank.model, setup.average_decay)
     attach(memory, rank.model, optimizer, average)
     return Shard(rank, optimizer, average, memory)
-
-
-def _received(pipe: "Connection[Any, Any]") -> object:
-    """Return the next message of rank 0; None when it has closed its end."""
-    try:
-        return pipe.recv()
-    except (EOFError, OSError):
-        return None
-
-
-def _answered(pipe: "Connection[Any, Any]", answer: object) -> bool:
-    """Send an answer; return False if rank 0 is gone, after a failed step."""
-    try:
-        pipe.send(answer)
-    except OSError:
-        return False
-    return True
 
 
 class Shard:
@@ -218,15 +208,14 @@ class Shard:
         self._optimizer = optimizer_of_shard(optimizer, list(self._weights.values()))
         self._outgoing: dict[Tensor, Tensor] = {}  # buffers for this rank's gradients of the others' weights
         self._incoming: list[tuple[Tensor, Tensor]] = []  # a weight of its own, and another rank's gradient
+        own = {*self._weights.values()}
         for sender, vector in enumerate(memory.gradients):
-            names = names_sent_by(sender, shards)
-            buffers = zip(names, views(vector, (trained[name] for name in names)), strict=True)
+            weights = [trained[name] for name in names_sent_by(sender, shards)]
+            buffers = zip(weights, views(vector, weights), strict=True)
             if sender == rank.index:
-                self._outgoing = {trained[name]: buffer for name, buffer in buffers}
+                self._outgoing = dict(buffers)
             else:
-                self._incoming += [
-                    (trained[name], buffer) for name, buffer in buffers if name in self._weights
-                ]
+                self._incoming += [(weight, buffer) for weight, buffer in buffers if weight in own]
         self._sent: set[Tensor] = set()
         hooked: list[Any] = list(self._outgoing)  # torch has not typed this method
         self._hooks = [weight.register_post_accumulate_grad_hook(self._send) for weight in hooked]
@@ -243,7 +232,7 @@ class Shard:
                 weight.grad = buffer.clone()
             else:
                 weight.grad.add_(buffer)
-        return squared_norm(self._weights.values()) if self._weights else 0.0
+        return squared_norm(self._weights.values())
 
     def update(self, update: Update) -> None:
         """Update this rank's own weights, and their average."""
@@ -285,11 +274,6 @@ class Shard:
         weight.grad = None
 
 
-def trained_weights(model: Transformer) -> dict[str, Tensor]:
-    """Return the weights that training changes, by name."""
-    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-
-
 def partition_weights(
     trained: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, size: int
 ) -> list[dict[str, Tensor]]:
@@ -302,7 +286,8 @@ def partition_weights(
     """
     shards: list[dict[str, Tensor]] = [{} for _ in range(size)]
     if is_plugged(optimizer):
-        return [dict(trained), *shards[1:]]
+        shards[0].update(trained)
+        return shards
     costs = update_costs(optimizer)
     loads = [0] * size
     for name, weight in sorted(trained.items(), key=lambda item: -costs[item[1]]):
@@ -336,8 +321,8 @@ class SharedMemory:
 
 def shared_memory_needed(model: Transformer, size: int) -> int:
     """Return an upper bound of the bytes that `size` processes share."""
-    every = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-    trained = sum(weight.numel() * weight.element_size() for weight in trained_weights(model).values())
+    every = sum(weight.nbytes for weight in model.parameters())
+    trained = sum(weight.nbytes for weight in trained_weights(model).values())
     return 2 * every + (1 + size) * trained
 
 
@@ -376,11 +361,12 @@ def attach(
         _attach(_averages(model, average), memory.average)
 
 
-def views(vector: Tensor, like: Iterable[Tensor]) -> list[Tensor]:
+def views(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Return consecutive parts of a vector, in the shapes of these tensors."""
-    tensors = list(like)
-    parts = torch.split(vector, [tensor.numel() for tensor in tensors]) if tensors else ()
-    return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+    if not like:
+        return []
+    parts = torch.split(vector, [tensor.numel() for tensor in like])
+    return [part.view_as(tensor) for part, tensor in zip(parts, like, strict=True)]
 
 
 def _attach(tensors: Sequence[Tensor], vector: Tensor) -> None:
@@ -404,15 +390,13 @@ def _state(optimizer: torch.optim.Optimizer) -> dict[torch.dtype, list[Tensor]]:
     if is_plugged(optimizer):
         return {}
     fill_state(optimizer)
-    every = [
-        tensor
-        for group in optimizer.param_groups
-        for weight in group["params"]
-        for _, tensor in sorted(optimizer.state[weight].items())
-    ]
-    by_dtype: dict[torch.dtype, list[Tensor]] = {}
-    for tensor in sorted(every, key=lambda tensor: tensor.dim() == 0):  # first the moments, for alignment
-        by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    tensors: list[Tensor] = []
+    for weight in optimized_weights(optimizer):
+        state = optimizer.state[weight]
+        tensors += [state[name] for name in sorted(state)]
+    by_dtype = defaultdict(list)
+    for tensor in sorted(tensors, key=lambda tensor: tensor.dim() == 0):  # first the moments, for alignment
+        by_dtype[tensor.dtype].append(tensor)
     return by_dtype
 
 
