@@ -142,7 +142,7 @@ _STRING_VALUE = re.compile(r"""\s[\w.-]+:string-value\s*=\s*(?:"[^"]*"|'[^']*')"
 
 def _cell(node: Element, reader: XmlReader) -> str:
     """Return a cell of a sheet, without its old value if it is translated."""
-    content = reader.content(node)
+    content = reader.written(node.children)
     opening = node.opening if content == node.inner else _STRING_VALUE.sub("", node.opening)
     return opening + content + node.closing
 
@@ -166,7 +166,7 @@ def _validation(node: Element, reader: XmlReader) -> str:
             text = html.unescape(pieces[at]).replace('""', '"')
             pieces[at] = reader.units.plain(text, pieces[at], written)
         opening = with_value(opening, "condition", lambda _: as_attribute('"').join(pieces))
-    return opening + reader.content(node) + node.closing
+    return opening + reader.written(node.children) + node.closing
 
 
 _PIVOT_FIELD = re.compile(r"""[\s:]source-field-name\s*=\s*(?:"([^"]*)"|'([^']*)')""")
@@ -183,7 +183,7 @@ def _open_document(names: frozenset[str], low: frozenset[str]) -> XmlRules:
 
     def paragraph(node: Element, reader: XmlReader) -> str:
         unit = _unit(node, reader, rules)
-        inner = reader.content(node) if unit is None else reader.units.refer(unit)
+        inner = reader.written(node.children) if unit is None else reader.units.refer(unit)
         return reader.opening(node) + inner + node.closing
 
     def cell(node: Element, reader: XmlReader) -> str:
