@@ -91,6 +91,10 @@ _CALLOUT = re.compile(r"(\[![\w-]++\][-+]?[ \t]++)(\S.*)")
 # They are masked by characters that no text has; the second are beside line ends that must not move.
 # The third and the fourth are around words of a link to a page: [[page|words]]. The fifth follow a span.
 _MASK, _FIXED, _OPENING, _CLOSING, _ATTACHED = "\ue000", "\ue001", "\ue002", "\ue003", "\ue004"
+_MASK_OF: dict[str | None, str] = {  # by the group that matches
+    **dict.fromkeys(("label", "display", "brackets", "environment", "line"), _FIXED),
+    "attributes": _ATTACHED,
+}
 _MASKED = re.compile(f"{_MASK}+|{_FIXED}+|{_OPENING}+|{_CLOSING}+|{_ATTACHED}+")
 _FIXED_LINE = re.compile(rf"(?:(?<={_FIXED})|(?=[ \t]*\n[ \t]*{_FIXED}))[ \t]*\n")
 _LINE_END = re.compile(r"(?:\r\n|\r|\n)(?P<blank>(?=[\r\n]))?")
@@ -207,8 +211,7 @@ def _mask(opaque: re.Match[str]) -> str:
     if opaque["page"]:
         return _OPENING * len(opaque["page"]) + opaque["words"] + _CLOSING * 2
     marks = opaque["marks"] or ""
-    keeps_lines = any(map(opaque.group, ("label", "display", "brackets", "environment", "line")))
-    mask = _FIXED if keeps_lines else _ATTACHED if opaque["attributes"] else _MASK
+    mask = _MASK_OF.get(opaque.lastgroup, _MASK)
     masked = re.sub(r"(\n[ \t>]*)|.", lambda char: char[1] or mask, opaque.group()[len(marks) :])
     return marks + masked
 

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from heedful.documents.formats import Reading, primary_language
 from heedful.documents.markup import without_ruby
-from heedful.documents.template import Replacement, Template, Unit, lined_unit
+from heedful.documents.template import NO_BLANKS, Replacement, Template, Unit, lined_unit
 from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens, tokens_of
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
@@ -85,6 +85,7 @@ _MARK = r"[\u061c\u200e\u200f\u202a-\u202e]"  # of the direction of a line
 _END_OF_LINE = re.compile(rf"(?P<line_end>(?<!\s)(?<!{_MARK}){_MARK}*+[^\S\r\n]*+[\r\n]\s*+{_MARK}*+)")
 _LINE_MAY_END = re.compile(rf" |(?<=[{CJK}、。，！？…])(?=[{CJK}])")
 _TIMES = re.compile(r"\d\s*+-->\s*+\d")
+_TIMES_OR_NOTHING = re.compile(rf"{_TIMES.pattern}|\A[\r\n]*\Z")
 
 
 def read_subtitles(text: str, reading: Reading) -> Template:
@@ -104,7 +105,8 @@ def read_subtitles(text: str, reading: Reading) -> Template:
 
 
 def _subtitles(text: str, units: Template, *, escaped: bool) -> Iterator[str]:
-    lines = _LINE.findall(text)
+    ends_cue = _TIMES_OR_NOTHING if escaped else _TIMES
+    lines = _LINE.findall(text)  # the last is empty
     at, num_cues = 0, 0
     while at < len(lines):
         yield lines[at]
@@ -112,13 +114,13 @@ def _subtitles(text: str, units: Template, *, escaped: bool) -> Iterator[str]:
         if "-->" not in lines[at - 1]:
             continue
         start, num_cues = at, num_cues + 1
-        while at < len(lines) and not _TIMES.search(lines[at]) and (lines[at].strip("\r\n") or not escaped):
-            at += 1
-        if at < len(lines) and _TIMES.search(lines[at]) and at > start and lines[at - 1].strip().isdecimal():
+        ends = (number for number in range(start, len(lines)) if ends_cue.search(lines[number]))
+        at = next(ends, len(lines))
+        if _TIMES.search("".join(lines[at : at + 1])) and lines[at - 1].strip().isdecimal():
             at -= 1  # the number of the next cue
-        for is_text, paragraph in groupby(lines[start:at], lambda line: bool(line.strip())):
+        for _, paragraph in groupby(lines[start:at], str.isspace):
             cue = "".join(paragraph)
-            core = cue.rstrip("\r\n") if is_text else ""
+            core = cue.rstrip("\r\n")
             yield from (_cue(core, units, escaped=escaped), cue[len(core) :])
     if text.strip() and not num_cues:
         raise InputError("no subtitles: no line has the times of a cue, as in 00:00:01,000 --> 00:00:02,000")
@@ -137,7 +139,7 @@ def _cue(cue: str, units: Template, *, escaped: bool) -> str:
     tokens = without_ruby(tokens_of(cue, sorted(marks, key=lambda mark: mark[0])))
     unit = lined_unit(
         tokens,
-        None if is_dialogue else _END_OF_LINE,
+        NO_BLANKS if is_dialogue else _END_OF_LINE,
         text_of=attrgetter("text" if escaped else "raw"),
         written=entity_writer(tokens, _vtt_tokens) if escaped else markup,
         places=_LINE_MAY_END,
