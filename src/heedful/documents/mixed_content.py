@@ -50,9 +50,11 @@ class _Inline:
 
 def _unit(node: Element, reader: XmlReader, rules: _Inline) -> Unit | None:
     """Return the unit of the content of an element; None if it has no text."""
+    if not has_letters(_text(node, rules)):
+        return None
     builder = Builder()
     _add(node.children, reader, rules, builder, 0)
-    return Unit(builder.source(), written) if has_letters(_text(node, rules)) else None
+    return Unit(builder.source(), written)
 
 
 def _add(

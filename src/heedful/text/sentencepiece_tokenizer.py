@@ -200,18 +200,16 @@ class SentencePieceTokenizer(Tokenizer):
 
     def token_scores(self) -> dict[str, tuple[int, float]]:
         """Return (id, score) by token, without special and single-byte tokens."""
-        model = self._spm
-        ordinary = (
-            i
-            for i in range(self.vocab_size)
-            if not (model.is_unknown(i) or model.is_control(i) or model.is_byte(i) or model.is_unused(i))
-        )
-        return {model.id_to_piece(i): (i, model.get_score(i)) for i in ordinary}
+        model, ids = self._spm, list(range(self.vocab_size))
+        others: set[int] = set()
+        for is_other in (model.is_unknown, model.is_control, model.is_byte, model.is_unused):
+            others.update(filter(is_other, ids))
+        return {model.id_to_piece(i): (i, model.get_score(i)) for i in ids if i not in others}
 
     def byte_ids(self) -> list[int]:
         """Return the ids of the 256 single-byte tokens in order, or an empty list if there are none."""
         ids = [self._spm.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]
-        return ids if all(self._spm.is_byte(i) for i in ids) else []
+        return ids if all(map(self._spm.is_byte, ids)) else []
 
 
 def load_sentencepiece(model: bytes, *, name: str) -> sentencepiece.SentencePieceProcessor:
