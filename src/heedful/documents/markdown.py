@@ -391,7 +391,7 @@ class _Inline:
         self._at = end
 
     def _begin(self, raw: str) -> None:
-        self._builder.open(raw, kind="low" if raw[:4].lower() == "<sub" else "element")
+        self._builder.open(raw, is_low=raw[:4].lower() == "<sub")
         self._open.append(self._at)
 
     def _end(self, raw: str, *, label: str | None = None) -> None:

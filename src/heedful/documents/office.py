@@ -25,6 +25,7 @@ from heedful.documents.xml_text import (
     plain_content,
     with_value,
 )
+from heedful.spans.placeholders import Range
 from heedful.spans.spanned_text import (
     Builder,
     Kind,
@@ -199,7 +200,7 @@ class _Paragraph:
         """Add items, and close the format that they leave open."""
         at = 0
         ends: dict[int, int] = {}
-        fields: dict[int, tuple[int | None, int]] = {}
+        fields: dict[int, Range] = {}
         if self._depth < _MAX_PAIRS:
             ends, fields = ends_of_pairs([item.node for item in items], _PAIRS), _fields(items)
         while at < len(items):
@@ -207,8 +208,8 @@ class _Paragraph:
             if item.text is not None:
                 self._add_text(item, item.text)
             elif at in fields:
-                separate, end = fields[at]
-                self._add_field(items[at : end + 1], None if separate is None else separate - at)
+                num_codes, end = fields[at]
+                self._add_field(items[at : end + 1], num_codes)
             elif end > at:
                 self._add_around(self._raw(item), items[at + 1 : end], self._raw(items[end]))
             elif item.format is None and _is_around(item.node):
@@ -228,7 +229,7 @@ class _Paragraph:
             self._close_format()
         if self._key is None and item.key != self._base:
             is_low = _LOW.search(item.key) is not None
-            self._builder.open(kind="low" if is_low else "element", format=self._format_of_key[item.key])
+            self._builder.open(is_low=is_low, format=self._format_of_key[item.key])
             self._key = item.key
         at = 0
         for escape in () if self._kind == _WORD else _ESCAPED.finditer(text):
@@ -252,14 +253,14 @@ class _Paragraph:
         self._builder.close(closing)
         self._base = around
 
-    def _add_field(self, items: Sequence[_Item], separate: int | None) -> None:
+    def _add_field(self, items: Sequence[_Item], num_codes: int) -> None:
         """Add a field with its result, which is after an item that separates it from the instruction."""
-        codes = (item.node.text for item in items[:separate] if item.node.name == "w:instrText")
-        if separate is None or _COMPUTED.match("".join(codes)):
+        codes = (item.node.text for item in items[:num_codes] if item.node.name == "w:instrText")
+        if not num_codes or _COMPUTED.match("".join(codes)):
             self._builder.point("".join(map(self._raw, items)), "object")
         else:
-            before = "".join(map(self._raw, items[: separate + 1]))
-            self._add_around(before, items[separate + 1 : -1], self._raw(items[-1]))
+            before = "".join(map(self._raw, items[: num_codes + 1]))
+            self._add_around(before, items[num_codes + 1 : -1], self._raw(items[-1]))
 
     def _outside(self, node: Element) -> tuple[str, str]:
         content = _content(node)
@@ -334,19 +335,23 @@ def _with_drop_cap(
     return initial + before + runs(rest)
 
 
-def _fields(items: Sequence[_Item]) -> dict[int, tuple[int | None, int]]:
-    """Return, for each field by the index of its begin, where its result begins and where the field ends."""
-    fields: dict[int, tuple[int | None, int]] = {}
-    begun: list[tuple[int, int | None]] = []
+def _fields(items: Sequence[_Item]) -> dict[int, Range]:
+    """Return, for each field by the index of its begin, the number of items before its result, and its end.
+
+    The number is 0 if it has no result.
+    """
+    fields: dict[int, Range] = {}
+    begun: list[Range] = []
     for at, item in enumerate(items):
         match item.node.attributes.get("fldCharType"):
             case "begin":
-                begun.append((at, None))
+                begun.append((at, 0))
             case "separate" if begun:
-                begun[-1] = begun[-1][0], at
+                begin, _ = begun[-1]
+                begun[-1] = begin, at - begin
             case "end" if begun:
-                begin, separate = begun.pop()
-                fields[begin] = separate, at
+                begin, num_codes = begun.pop()
+                fields[begin] = num_codes, at
     return fields
 
 

@@ -54,9 +54,7 @@ def read_lines(text: str, reading: Reading) -> Template:
 def _goes_on(line: str, following: str, width: int) -> bool:
     """Return whether a line of a text that is wrapped at a width goes on in the next."""
     first, _, _ = following.strip().partition(" ")
-    if not line.strip() or not first or _indent(line) != _indent(following):
-        return False
-    return len(line.rstrip()) + 1 + len(first) > width
+    return _indent(line) == _indent(following) and len(line.rstrip()) + 1 + len(first) > width
 
 
 def _indent(line: str) -> str:
@@ -128,7 +126,7 @@ def _subtitles(text: str, units: Template, *, escaped: bool) -> Iterator[str]:
 
 def _cue(cue: str, units: Template, *, escaped: bool) -> str:
     """Return the reference to the unit of a cue."""
-    if not any(map(str.isalpha, _CUE_TAG.sub("", cue))):
+    if not has_letters(_CUE_TAG.sub("", cue)):
         return cue
     dashes = list(counted(_DASH.finditer(cue)))
     is_dialogue = len(dashes) > 1  # where each line is of a speaker
@@ -319,15 +317,14 @@ def _delimiter(text: str, columns: Sequence[str]) -> str:
     def likelihood(delimiter: str) -> tuple[bool, bool, bool, int]:
         first: list[list[str]] = []
         with suppress(InputError):
-            for values in islice(_records(text[:_HEAD], delimiter), _NUM_FIRST):
-                first.append(values)  # those before an error stay
+            first.extend(islice(_records(text[:_HEAD], delimiter), _NUM_FIRST))  # those before an error stay
         if len(text) > _HEAD and len(first) > 1:
             first.pop()  # it may be cut
         lengths = [len(values) for values in first if values != [""]] or [0]
-        names = set(map(str.strip, first[0])) if first else set()
-        numbers = {str(number) for number in range(1, lengths[0] + 1)}
-        has_columns = bool(columns) and lengths[0] > 1 and set(columns) <= names | numbers
-        return has_columns, lengths[0] > 1, len({*lengths}) == 1, lengths[0]
+        names = set(map(str.strip, chain.from_iterable(first[:1])))
+        numbers = set(map(str, range(1, lengths[0] + 1)))
+        is_table = lengths[0] > 1
+        return is_table and set(columns) <= names | numbers, is_table, len({*lengths}) == 1, lengths[0]
 
     return max(_DELIMITERS, key=likelihood)
 
@@ -444,11 +441,10 @@ _ACCELERATOR = re.compile(r"(?<![^\W_])(?:(?<![&_])[&_](?=[^\W\d_])|[A-Z][a-z]*(
 
 def _without_accelerator(message: str) -> tuple[str, str]:
     """Return the mark and the letter of the accelerator of a message, or "", and the message without it."""
-    places = [match.end() - 1 for match in _ACCELERATOR.finditer(message)]
-    if len(places) != 1 or message.count(message[places[0]]) > 1 or _is_in(places[0], find(message)):
-        return "", message
-    at = places[0]
-    return message[at : at + 2], message[:at] + message[at + 1 :]
+    match [match.end() - 1 for match in _ACCELERATOR.finditer(message)]:
+        case [at] if message.count(message[at]) == 1 and not _is_in(at, find(message)):
+            return message[at : at + 2], message[:at] + message[at + 1 :]
+    return "", message
 
 
 def _is_in(at: int, ranges: Sequence[tuple[int, int]]) -> bool:

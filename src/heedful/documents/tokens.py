@@ -350,7 +350,7 @@ def spanned(
         if token.kind is Kind.TEXT:
             add_text(builder, token)
         elif index in ends:
-            builder.open(token.raw, kind="low" if _LOW.match(token.raw) else "element")
+            builder.open(token.raw, is_low=_LOW.match(token.raw) is not None)
         elif index in closing:
             builder.close(token.raw)
         else:

@@ -111,6 +111,9 @@ _OTHER_EVENTS = (
 )  # fmt: skip
 
 
+_TRANSLATED = {"yes": True, "no": False}
+
+
 def _refuse_doctype(*_: object) -> None:
     raise InputError("damaged XML: it declares a document type, which this format does not allow")
 
@@ -196,11 +199,11 @@ class XmlReader:
             raise InputError(f"damaged XML: more than {_MAX_DEPTH} elements in each other")
         namespace, _, name = full_name.rpartition(" ")
         prefix = self._rules.prefixes.get(namespace, namespace)
-        name = f"{prefix}:{name}" if prefix else name
+        name = f"{prefix}:{name}".removeprefix(":")
         attributes = _without_namespaces(attributes)
         is_translated, keeps_space = self._states[-1]
-        if not self._open and "translate" in attributes:
-            is_translated = {"yes": True, "no": False}.get(attributes["translate"], is_translated)
+        if not self._open:
+            is_translated = _TRANSLATED.get(attributes.get("translate", ""), is_translated)
         is_translated = is_translated and name not in self._rules.skipped
         if space := attributes.get("space"):
             keeps_space = space == "preserve"

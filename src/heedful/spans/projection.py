@@ -207,7 +207,7 @@ class _Gaps:
             return span
         low, high = self._gap_by_share(start), self._gap_by_share(end)
         has_words = not all(self._src_signs[first:behind])
-        candidates = [word for word, is_sign in enumerate(self._tgt_signs) if not (is_sign and has_words)]
+        candidates = [word for word, is_sign in enumerate(self._tgt_signs) if not is_sign or not has_words]
         if not candidates or any(low <= word < high for word in candidates):
             return low, high
         nearest = min(candidates, key=lambda word: abs(word - low))
@@ -254,7 +254,7 @@ class _Writer:
         if element.opening is not None:
             is_before_space = source[element.start : element.start + 1].isspace()
             self._go(gap, _spaces_before(source, element.start) if is_before_space else -1)
-            self.built.open(element.opening, kind=element.kind, format=element.format)
+            self.built.open(element.opening, is_low=element.is_low, format=element.format)
 
     def close(self, element: Element, gap: int, source: str) -> None:
         """End an element in a gap."""

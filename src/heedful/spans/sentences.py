@@ -32,7 +32,7 @@ from heedful.spans.spanned_text import (
 from heedful.text.scripts import UNSPACED
 from heedful.text.sentences import Sentence, joint, split_sentences
 
-_WITHOUT_GAP = ("element", "low", "blank", "mark")  # kinds of spans
+_WITHOUT_GAP = ("element", "blank", "mark")  # kinds of spans
 _MAX_JOINED = 2000  # characters of sentences joined so that no placeholder is cut
 _MAX_SHOWN = 100  # characters of the placeholders of a sentence that a model sees; it would not keep more
 _BETWEEN = re.compile(r"[!-/:-@\[-`|~\u00b7\u2013\u2014\u2026]{0,3}")  # of two that stay together: %d/%d

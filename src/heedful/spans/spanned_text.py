@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 from heedful.spans.placeholders import Range, find
 from heedful.text.scripts import CJK
@@ -40,7 +40,7 @@ class Element:
         opening: the markup before the content; None if the element began before this part of the text.
         closing: the markup after the content; None if the element goes on after this part of the text.
         inside: the spans inside.
-        kind: "low" for a subscript, else "element".
+        is_low: whether it is a subscript.
         format: what else the format writes the element by.
     """
 
@@ -49,8 +49,9 @@ class Element:
     opening: str | None = ""
     closing: str | None = ""
     inside: tuple["Span", ...] = ()
-    kind: Literal["element", "low"] = "element"
+    is_low: bool = False
     format: object = None
+    kind: ClassVar = "element"
 
     @property
     def is_empty(self) -> bool:
@@ -220,15 +221,13 @@ class Builder:
         self.last = (self.last + text)[-2:]
         self.length += len(text)
 
-    def open(
-        self, opening: str = "", *, kind: Literal["element", "low"] = "element", format: object = None
-    ) -> None:
+    def open(self, opening: str = "", *, is_low: bool = False, format: object = None) -> None:
         """Begin an element; one nested more than 50 deep becomes two points."""
         if len(self._open) == _MAX_DEPTH:
             self._num_too_deep += 1
             self.point(opening, format=format)
             return
-        self._open.append((self.length, Element(0, 0, opening, kind=kind, format=format), self._spans))
+        self._open.append((self.length, Element(0, 0, opening, is_low=is_low, format=format), self._spans))
         self._spans = []
 
     def close(self, closing: str | None = "", *, format: object = None) -> None:
@@ -274,7 +273,7 @@ class Builder:
             elif not isinstance(span, Element):
                 self.place(span)
             elif what == "open":
-                self.open(piece, kind=span.kind, format=span.format)
+                self.open(piece, is_low=span.is_low, format=span.format)
             else:
                 self.close(piece)
 
@@ -346,7 +345,7 @@ def _refine_element(whole: SpannedText, element: Element, refined: Builder) -> N
         own = moved([element], lambda at: at - element.start)
         refined.place(Kept(0, 0, "mark", SpannedText(whole.text[element.start : element.end], own)))
         return
-    refined.open(element.opening or "", kind=element.kind, format=element.format)
+    refined.open(element.opening or "", is_low=element.is_low, format=element.format)
     _refine(whole, element.inside, element.start, element.end, refined)
     refined.close(element.closing)
 
@@ -372,7 +371,7 @@ def _is_mark(text: str, span: Element, before: str) -> bool:
         span: the element.
         before: the last two characters before it.
     """
-    if span.kind == "low" or span.opening is None:
+    if span.is_low:
         return False
     own = text[span.start : span.end]
     if not 0 < len(own) <= _MAX_MARK or not (_MARK.fullmatch(own) or find(own) == [(0, len(own))]):
