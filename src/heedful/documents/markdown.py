@@ -482,9 +482,8 @@ class _Inline:
         bare_tags = frozenset(_BEGIN_OF_TAG.findall(source))  # which the source has as text
         others: dict[str, str] = {}  # how characters are written without a spelling of their own
         for char, own in self._forms.items():
-            entities = [form for form in own if form[0] == "&" != form]
             bare = f"\\{char}" if char in _SPECIAL and not own else char
-            others[char] = entities[0] if entities else bare
+            others[char] = next((form for form in own if form[0] == "&" != form), bare)
 
         def spelled(text: str, at: int) -> str:
             char = text[at]

@@ -36,7 +36,6 @@ def office_parts(package: zipfile.ZipFile, reading: Reading) -> dict[str, PartRe
         InputError: it is no such package, a part is missing, or one is of another format.
     """
     opened = _Package(package)
-    opened.check()
     main = opened.main_parts()
     texts = [package.read(name).decode("utf-8", "replace") for name in main]
     properties = _shown_properties(texts)
@@ -52,15 +51,13 @@ class _Package:
     """A package of Office Open XML, and what it says about its members."""
 
     def __init__(self, package: zipfile.ZipFile) -> None:
-        self._package = package
-        self._names = package.namelist()
-
-    def check(self) -> None:
         """Check the names of the members.
 
         Raises:
             InputError: it has no list of content types, or names that office programs do not read.
         """
+        self._package = package
+        self._names = package.namelist()
         if _TYPES not in self._names:
             raise InputError("damaged, or no document of Office Open XML: it has no list of content types")
         if any("\\" in name for name in self._names):

@@ -80,8 +80,7 @@ def calculation(node: Element, _: XmlReader) -> str:
     if node.attributes.get("fullCalcOnLoad") in ("1", "true"):
         return node.verbatim
     opening = re.sub(r"\sfullCalcOnLoad=(?:\"[^\"]*\"|'[^']*')", "", node.opening)
-    end = "/>" if opening.endswith("/>") else ">"
-    return opening.removesuffix(end) + ' fullCalcOnLoad="1"' + end + node.closing
+    return re.sub(r"(?=/?>\Z)", ' fullCalcOnLoad="1"', opening, count=1) + node.closing
 
 
 def cached_strings(node: Element, reader: XmlReader) -> str:

@@ -458,7 +458,7 @@ def _with_accelerator(translation: str, accelerator: str) -> str:
     """
     mark, letter = accelerator[0], accelerator[1]
     placeholders = find(translation)
-    letters = [at for at, char in enumerate(translation) if char.isalpha()]
+    letters = (at for at, char in enumerate(translation) if char.isalpha())
     free = [at for at in letters if not _is_in(at, placeholders)]
     if mark in translation or not free:
         return translation

@@ -78,8 +78,7 @@ class Element:
     @property
     def prefix(self) -> str:
         """The prefix as written, with its colon; "" if there is none."""
-        written = re.match(r"<([^\s/>]*:)", self.opening)
-        return written[1] if written else ""
+        return re.sub(r"(?s)<([^\s/>]*:)?.*", r"\1", self.opening)
 
 
 @dataclass(frozen=True)

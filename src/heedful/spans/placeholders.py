@@ -91,7 +91,7 @@ _BLOCK = re.compile(r"[$#%@]?{")
 _CODE = re.compile(r"(?<=[{$#%@]){|{(?=[%'])")  # a brace of an expression, whose strings may have braces
 _BRACE = re.compile(r"[{}]")
 _IN_CODE = re.compile(r"""[{}] | (?<![\w\\]) (["'`]) (?: [^\\] | \\. ){0,80}? \1""", re.VERBOSE | re.DOTALL)
-_LAST_OF_SENTENCE = ".,;:!?'»”’"
+_LAST_OF_SENTENCE = ".,;:!?'»”’)]}"
 _CLOSED_BY = {")": "(", "]": "[", "}": "{"}
 
 
@@ -155,8 +155,8 @@ def _end_of_address(text: str, start: int, end: int, ends: Mapping[int, int]) ->
             end = brace.start()
             break
     counts = Counter(text[start:end])
-    while end > start and ((char := text[end - 1]) in _LAST_OF_SENTENCE or char in _CLOSED_BY):
-        if char in _CLOSED_BY and counts[char] <= counts[_CLOSED_BY[char]]:
+    while end > start and (char := text[end - 1]) in _LAST_OF_SENTENCE:
+        if counts[char] <= counts[_CLOSED_BY.get(char, "")]:
             break
         counts[char] -= 1
         end -= 1

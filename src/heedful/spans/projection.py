@@ -260,17 +260,16 @@ class _Writer:
         """End an element in a gap."""
         if element.closing is None:
             return
-        spaces = before = 0
         if element.is_empty:
-            if not element.inside and source[element.start : element.start + 1].isspace():
-                before = _spaces_before(source, element.start)
-        elif element.opening is not None:
-            last = element.inside[-1] if element.inside else None
-            is_behind_point = last is not None and last.kind in _SHOWN and last.end == element.end
-            spaces = 0 if is_behind_point else _spaces_before(source, element.end)
-        self._go(gap, before or spaces)
+            is_after_space = not element.inside and source[element.start : element.start + 1].isspace()
+        else:
+            last = (span for span in element.inside[-1:] if span.end == element.end)
+            is_after_space = element.opening is not None and not any(span.kind in _SHOWN for span in last)
+        spaces = _spaces_before(source, element.end) if is_after_space else 0
+        self._go(gap, spaces)
         self.built.close(element.closing)
-        self._space_is_pending |= before > 0 and self._at == self._starts[gap]
+        if element.is_empty and spaces and self._at == self._starts[gap]:
+            self._space_is_pending = True
 
     def point(self, span: Code | Kept, gap: int, source: str) -> None:
         """Write a point in a gap."""
@@ -283,7 +282,8 @@ class _Writer:
             self._go(gap, 0 if before and not before.isspace() else -1)
             self.built.place(span)
             is_apart = before.isspace() and after.isspace() and span.kind != "wbr"
-            self._space_is_pending |= is_apart and self._at == self._starts[gap]
+            if is_apart and self._at == self._starts[gap]:
+                self._space_is_pending = True
 
     def _kept(self, span: Kept, gap: int) -> None:
         """Write what the model has not seen."""
