@@ -410,9 +410,9 @@ def _as_spelled(
         ]
 
     usual = _with_entities(translation)
-    without_signs = {char: own for char, own in forms.items() if char not in "&<>"}
-    for own in (forms, without_signs):
-        new = markup(translation, partial(_spelled, spellings(own, translation.text)))
+    without_signs = {char: ways for char, ways in forms.items() if char not in "&<>"}
+    for forms_of_chars in (forms, without_signs):
+        new = markup(translation, partial(_spelled, spellings(forms_of_chars, translation.text)))
         if read(new) == read(usual):
             return new
     return usual

@@ -58,7 +58,7 @@ class AddedToken:
 
 def write_added(tokens: Iterable[AddedToken]) -> dict[str, Json]:
     """Return the tokens under the key "added"; nothing if there are none."""
-    written: list[Json] = [asdict(each) for each in tokens]
+    written: list[Json] = [*map(asdict, tokens)]
     return {"added": written} if written else {}
 
 

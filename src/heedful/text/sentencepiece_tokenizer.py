@@ -38,7 +38,7 @@ def check_model(model: bytes) -> None:
 
 def read_kind(model: bytes) -> str:
     """Return the type of a model: "unigram", "bpe", "word" or "char"; ValueError if it is none of these."""
-    number = next((each for each in _values(model, *_MODEL_TYPE) if isinstance(each, int)), 1)
+    number = next((value for value in _values(model, *_MODEL_TYPE) if isinstance(value, int)), 1)
     if not model or number not in _KINDS:
         raise ValueError(f"it is empty, or its model type, {number}, does not exist")
     return _KINDS[number]

@@ -52,7 +52,7 @@ def split_sentences(text: str, *, within_lines: bool = True, at_line_ends: bool 
 
     In doubt a sentence goes on: before a small letter, after an ellipsis, abbreviation, initial or ordinal.
 
-    >>> [(each.space, each.text) for each in split_sentences(" Hello. How are you?\n\nFine! ")]
+    >>> [(sentence.space, sentence.text) for sentence in split_sentences(" Hello. How are you?\n\nFine! ")]
     [(' ', 'Hello.'), (' ', 'How are you?'), ('\n\n', 'Fine!'), (' ', '')]
 
     Args:
@@ -180,7 +180,7 @@ def _merged(units: Sequence[str], lengths: Sequence[int], limit: int) -> list[st
             size = 0
         merged[-1].append(unit)
         size += length
-    return ["".join(each) for each in merged]
+    return [*map("".join, merged)]
 
 
 def _between_tokens(text: str, tokenizer: Tokenizer | None, limit: int) -> Iterator[str]:
