@@ -1,6 +1,7 @@
 """Markdown (CommonMark and tables): a parser finds the text; this module finds its place in the file."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -90,6 +91,10 @@ _CALLOUT = re.compile(r"(\[![\w-]++\][-+]?[ \t]++)(\S.*)")
 # They are masked by characters that no text has; the second are beside line ends that must not move.
 # The third and the fourth are around words of a link to a page: [[page|words]]. The fifth follow a span.
 _MASK, _FIXED, _OPENING, _CLOSING, _ATTACHED = "\ue000", "\ue001", "\ue002", "\ue003", "\ue004"
+_MASK_OF: dict[str | None, str] = {  # by the group that matches
+    **dict.fromkeys(("label", "display", "brackets", "environment", "line"), _FIXED),
+    "attributes": _ATTACHED,
+}
 _MASKED = re.compile(f"{_MASK}+|{_FIXED}+|{_OPENING}+|{_CLOSING}+|{_ATTACHED}+")
 _FIXED_LINE = re.compile(rf"(?:(?<={_FIXED})|(?=[ \t]*\n[ \t]*{_FIXED}))[ \t]*\n")
 _LINE_END = re.compile(r"(?:\r\n|\r|\n)(?P<blank>(?=[\r\n]))?")
@@ -103,7 +108,8 @@ _DESTINATION = re.compile(
     \((?>
         \\. | <[^<>]*> | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | [^()\\<"'] | \((?:[^()\\]|\\.)*\) | ["'<]
     )*+\)
-    | \[(?:[^\[\]\\]|\\.)*\]""",
+    | \[(?:[^\[\]\\]|\\.)*\]
+    | """,
     re.VERBOSE | re.DOTALL,
 )
 
@@ -205,8 +211,7 @@ def _mask(opaque: re.Match[str]) -> str:
     if opaque["page"]:
         return _OPENING * len(opaque["page"]) + opaque["words"] + _CLOSING * 2
     marks = opaque["marks"] or ""
-    keeps_lines = any(map(opaque.group, ("label", "display", "brackets", "environment", "line")))
-    mask = _FIXED if keeps_lines else _ATTACHED if opaque["attributes"] else _MASK
+    mask = _MASK_OF.get(opaque.lastgroup, _MASK)
     masked = re.sub(r"(\n[ \t>]*)|.", lambda char: char[1] or mask, opaque.group()[len(marks) :])
     return marks + masked
 
@@ -266,14 +271,14 @@ class _Inline:
         self._has_breaks = False
         self._at = 0
         self._number, self._counted = 0, 0  # of line ends, before a place in the content
-        self._is_pronounced = False  # in the text of ruby, which goes
+        self._is_left_out = False  # in the text of ruby, which goes, or of an address
         self._tokens = token.children or []
         special = [child.content for child in self._tokens if child.type == "text_special"]
         # The ways in which the source writes a character, in its order: escaped, as an entity, bare.
         self._forms: dict[str, list[str]] = {char: [] for char in (*_SPECIAL, "&", *special)}
-        tags = [(at, child.content) for at, child in enumerate(self._tokens) if child.type == "html_inline"]
-        closing = [(at, _HTML_TAG.fullmatch(tag)) for at, tag in tags if tag.startswith("</")]
-        self._last_closing = {tag["name"].lower(): at for at, tag in closing if tag}
+        tags = (_HTML_TAG.fullmatch(child.content) for child in self._tokens if child.type == "html_inline")
+        # How many end tags of each name follow.
+        self._num_closing = Counter(tag["name"].lower() for tag in tags if tag and tag["close"])
         # What is between the contents of two lines: a line end, and the marks of blocks.
         self._between = [text[end:start] for (_, end), (start, _) in pairwise(own)]
 
@@ -282,8 +287,8 @@ class _Inline:
         if not has_letters(self._content):
             return ""
         try:
-            for index, token in enumerate(self._tokens):
-                self._add(token, index)
+            for token in self._tokens:
+                self._add(token)
         except _MisplacedError:
             return ""
         if self._open or self._content[self._at :].strip():
@@ -297,14 +302,11 @@ class _Inline:
         Raises:
             _MisplacedError: it does not.
         """
-        while (
-            not self._content.startswith(text, self._at) and self._content[self._at : self._at + 1].isspace()
-        ):
-            self._at += 1
-        if not self._content.startswith(text, self._at):
+        start = self._content.find(text, self._at)
+        if start < 0 or self._content[self._at : start].strip():
             raise _MisplacedError
-        self._at += len(text)
-        return self._raw[self._at - len(text) : self._at]
+        self._at = start + len(text)
+        return self._raw[start : self._at]
 
     def _match(self, pattern: re.Pattern[str]) -> str:
         match = pattern.match(self._content, self._at)
@@ -313,13 +315,13 @@ class _Inline:
         self._at = match.end()
         return self._raw[match.start() : self._at]
 
-    def _destination(self) -> str:
-        """Return what follows the text of a link or an image; "" if the text is the reference."""
-        if not _DESTINATION.match(self._content, self._at):
-            return ""
+    def _destination(self, label: str) -> str:
+        """Return what follows the text of a link or an image; its text, if it is a reference by that."""
         raw = self._match(_DESTINATION)
+        if raw in ("", "[]"):
+            return f"[{label}]"
         title = _TITLE.search(raw)
-        if title is None or raw.startswith("["):
+        if title is None:
             return raw
         start, end = title.span("text")
         quote = title["quote"]
@@ -329,9 +331,9 @@ class _Inline:
         )
         return raw[:start] + unit + raw[end:]
 
-    def _add(self, token: "Token", index: int) -> None:
+    def _add(self, token: "Token") -> None:
         if token.type in _ADDED:
-            getattr(self, _ADDED[token.type])(token, index)
+            getattr(self, _ADDED[token.type])(token)
         elif token.nesting > 0:
             self._begin(self._take(token.markup))
         elif token.nesting < 0:
@@ -339,19 +341,18 @@ class _Inline:
         else:
             raise _MisplacedError
 
-    def _add_escaped(self, token: "Token", index: int) -> None:
+    def _add_escaped(self, token: "Token") -> None:
         self._forms[token.content].append(self._take(token.markup))
         self._builder.text(token.content)
 
-    def _add_code(self, token: "Token", index: int) -> None:
+    def _add_code(self, token: "Token") -> None:
         self._take(token.markup)
         code = re.compile(rf"(?s:.*?)(?<!`){token.markup}(?!`)")
         self._builder.point(token.markup + self._match(code), "object")
 
-    def _add_text(self, token: "Token", index: int) -> None:
+    def _add_text(self, token: "Token") -> None:
         text, raw = token.content, self._take(token.content)
-        before = self._tokens[index - 1] if index else token
-        if self._is_pronounced or (before.type == "link_open" and _is_address(before)):
+        if self._is_left_out:
             return
         at = 0
         for mask in _MASKED.finditer(text):
@@ -375,7 +376,7 @@ class _Inline:
                 self._forms[char].append(char)
         self._builder.text(text)
 
-    def _add_line_end(self, token: "Token", index: int) -> None:
+    def _add_line_end(self, token: "Token") -> None:
         moves = token.type == "softbreak" and not _FIXED_LINE.match(self._content, self._at)
         end = self._content.index("\n", self._at) + 1
         self._number += self._content.count("\n", self._counted, self._at)
@@ -390,7 +391,7 @@ class _Inline:
         self._at = end
 
     def _begin(self, raw: str) -> None:
-        self._builder.open(raw, kind="low" if raw[:4].lower() == "<sub" else "element")
+        self._builder.open(raw, is_low=raw[:4].lower() == "<sub")
         self._open.append(self._at)
 
     def _end(self, raw: str, *, label: str | None = None) -> None:
@@ -399,14 +400,16 @@ class _Inline:
         self._open.pop()
         self._builder.close(raw, format=label)
 
-    def _begin_link(self, token: "Token", index: int) -> None:
+    def _begin_link(self, token: "Token") -> None:
         if _is_address(token):
             self._take("<")
+            self._is_left_out = True
         else:
             self._begin(self._take("["))
 
-    def _end_link(self, token: "Token", index: int) -> None:
+    def _end_link(self, token: "Token") -> None:
         if _is_address(token):
+            self._is_left_out = False
             start = self._content.rindex("<", 0, self._at)
             self._take(">")
             self._builder.point(self._raw[start : self._at], "object")
@@ -416,36 +419,33 @@ class _Inline:
         label = self._raw[self._open[-1] : self._at].replace("\n", " ")
         self._take("]")
         # A reference by its own text, which changes.
-        self._end("]" + self._reference_or(label), label=label)
+        self._end("]" + self._destination(label), label=label)
 
-    def _reference_or(self, label: str) -> str:
-        """Return what follows the text of a link or an image; its text if it is a reference by it."""
-        raw = self._destination()
-        return f"[{label}]" if raw in ("", "[]") else raw
-
-    def _add_image(self, token: "Token", index: int) -> None:
+    def _add_image(self, token: "Token") -> None:
         self._take("![")
         end = self._at + len(token.content)
         label = self._raw[self._at : end]
         self._at = end
         self._take("]")
-        raw = self._reference_or(label)
+        raw = self._destination(label)
         plain = re.sub(r"[\[\]]", "", label)
         alternative = self._units.plain(plain, label, lambda text: re.sub(r"([\[\]\\])", r"\\\1", text))
         self._builder.point(f"![{alternative}]{raw}", "object")
 
-    def _add_tag(self, token: "Token", index: int) -> None:
+    def _add_tag(self, token: "Token") -> None:
         raw = self._take(token.content)
         tag = _HTML_TAG.fullmatch(raw)
         if tag is None:
             self._builder.point(raw)
             return
         name, is_point = tag["name"].lower(), bool(tag["single"])
-        if not tag["close"]:
+        if tag["close"]:
+            self._num_closing[name] -= 1
+        else:
             raw = self._tags.written(HtmlToken(Kind.OPEN, raw, name))
-            is_point = is_point or self._last_closing.get(name, -1) <= index
+            is_point = is_point or not self._num_closing[name]
         if name in _RUBY:
-            self._is_pronounced = _RUBY[name] and not tag["close"]
+            self._is_left_out = _RUBY[name] and not tag["close"]
         elif name == "br":
             self._has_breaks = True
             self._builder.point(raw, "break")
@@ -477,14 +477,13 @@ class _Inline:
         return "".join(child.content for child in token.children or () if child.type.startswith("text"))
 
     def _line(self, translation: SpannedText, tags: Mapping[str, str]) -> str:
-        left = spellings({char: own for char, own in self._forms.items() if own}, translation.text)
+        left = spellings(self._forms, translation.text)
         source = "".join(child.content if child.type == "text" else " " for child in self._tokens)
         bare_tags = frozenset(_BEGIN_OF_TAG.findall(source))  # which the source has as text
         others: dict[str, str] = {}  # how characters are written without a spelling of their own
         for char, own in self._forms.items():
-            entities = [form for form in own if form[0] == "&" != form]
             bare = f"\\{char}" if char in _SPECIAL and not own else char
-            others[char] = entities[0] if entities else bare
+            others[char] = next((form for form in own if form[0] == "&" != form), bare)
 
         def spelled(text: str, at: int) -> str:
             char = text[at]

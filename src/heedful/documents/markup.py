@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain
 from operator import attrgetter
 
-from heedful.documents.template import Template, Unit, lined_unit
+from heedful.documents.template import NO_BLANKS, Template, Unit, lined_unit
 from heedful.documents.tokens import Kind, Token, entity_writer, partners, tokenize
 
 # Elements that stand inside a sentence, besides those that a page defines itself (their names have a hyphen)
@@ -51,6 +51,7 @@ _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
 _BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
 _MAX_DEPTH = 50  # nesting of inline elements in which a block element is looked for
 _SPACES = " \t\n\r\f"
+_WITHIN_LINE = re.compile(r"[^\S\n\r]+")
 _BLANKS = re.compile(
     r"(?P<line_end>(?<![ \t])[ \t]*+[\n\r][ \t\n\r]*+)|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]"
 )
@@ -78,7 +79,7 @@ def html_rules(
     *, splitting: Sequence[str] = (), not_splitting: Sequence[str] = (), ignored: Sequence[str] = ()
 ) -> TagRules:
     """Return the rules of HTML; the arguments name further elements, as for `xml_rules`."""
-    inline, separate = _INLINE | _UNTRANSLATED_ELEMENTS | set(not_splitting), frozenset(splitting)
+    inline, separate = {*_INLINE, *_UNTRANSLATED_ELEMENTS, *not_splitting, ""}, frozenset(splitting)
 
     def ends_sentence(name: str) -> bool:
         return name in separate or not (name in inline or "-" in name or name.isdecimal())
@@ -136,24 +137,22 @@ def read_markup(
     tokens = tokenize(text, xml=rules.xml)
     if not rules.xml:
         tokens = without_ruby(tokens)
-    ends: Mapping[int, int] = {}
-    if any(token.translated is False or token.name in rules.untranslated for token in tokens):
-        ends = partners(tokens) if rules.xml else partners(tokens) | _implied_ends(tokens)
-    separators = _outline(tokens, rules.in_outline) if rules.in_outline else frozenset()
+    ends = partners(tokens) if rules.xml else partners(tokens) | _implied_ends(tokens)
+    separators = {len(tokens)}
+    if rules.in_outline:
+        separators |= _outline(tokens, rules.in_outline)
     preformatted = 0
     run: list[Token] = []
-    for index, token in chain(_whole(tokens, range(len(tokens)), ends, rules), [(len(tokens), _END)]):
-        if (raw := tag(token)) != token.raw:
-            token = replace(token, raw=raw)
-        is_separate = index in separators or (token.name != "" and rules.ends_sentence(token.name))
-        if not is_separate and token is not _END:
+    for index, read in chain(_whole(tokens, range(len(tokens)), ends, rules), [(len(tokens), _END)]):
+        token = replace(read, raw=tag(read))
+        if index not in separators and not rules.ends_sentence(token.name):
             run.append(token)
             continue
         if any(map(_has_text, run)):
             before, run, behind = ("", run, "") if preformatted else _without_edges(run)
             unit = lined_unit(
                 run,
-                None if preformatted else _BLANKS,
+                NO_BLANKS if preformatted else _BLANKS,
                 text_of=attrgetter("text"),
                 written=entity_writer(run, partial(tokenize, xml=rules.xml)),
             )
@@ -182,12 +181,13 @@ def _outline(tokens: Sequence[Token], may_separate: Callable[[str], bool]) -> fr
     start_of = {end: start for start, end in partners(tokens).items()}
     open_elements = [-1]  # the document first
     parents: dict[int, int] = {}  # the index of the element that a tag stands in
+    num_inside = Counter[int]()
     with_text, with_blanks = set[int](), set[int]()
     for index, token in enumerate(tokens):
         if token.kind is Kind.TEXT:
             if any(map(str.isalnum, token.text)):
                 with_text.add(open_elements[-1])
-            elif token.raw.isspace() and not set(token.raw) & {"\n", "\r"}:
+            elif _WITHIN_LINE.fullmatch(token.raw):
                 with_blanks.add(open_elements[-1])
         elif index in start_of:
             while open_elements.pop() != start_of[index]:
@@ -195,9 +195,9 @@ def _outline(tokens: Sequence[Token], may_separate: Callable[[str], bool]) -> fr
             parents[index] = open_elements[-1]
         elif token.name and token.kind is not Kind.CLOSE:
             parents[index] = open_elements[-1]
+            num_inside[open_elements[-1]] += 1
             if token.kind is Kind.OPEN:
                 open_elements.append(index)
-    num_inside = Counter(parent for index, parent in parents.items() if index not in start_of)
     inline = {tokens[index].name for index, parent in parents.items() if parent in with_text}
     running = {parent for index, parent in parents.items() if tokens[index].name in inline}
     kept = with_text | (with_blanks & running)
@@ -233,15 +233,12 @@ def _has_text(token: Token) -> bool:
 
 def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:
     """Return the white space before a run of tokens, the run without it, and the white space after it."""
-    tokens = list(run)
-    before = behind = ""
-    if tokens[0].kind is Kind.TEXT:
-        core = tokens[0].raw.lstrip(_SPACES)
-        before, tokens[0] = tokens[0].raw.removesuffix(core), Token(Kind.TEXT, core)
-    if tokens[-1].kind is Kind.TEXT:
-        core = tokens[-1].raw.rstrip(_SPACES)
-        behind, tokens[-1] = tokens[-1].raw[len(core) :], Token(Kind.TEXT, core)
-    return before, [token for token in tokens if token.raw], behind
+    first = replace(run[0], raw=run[0].raw.lstrip(_SPACES))
+    before = run[0].raw.removesuffix(first.raw)
+    *tokens, last = first, *run[1:]
+    core = last.raw.rstrip(_SPACES)
+    tokens.append(replace(last, raw=core))
+    return before, [token for token in tokens if token.raw], last.raw[len(core) :]
 
 
 def _whole(

@@ -181,22 +181,17 @@ class _TmxReader:
 
     def _add_unit(self) -> None:
         self._languages |= dict.fromkeys(self._variants)
-        source = self._tag(self._src or self._of_unit.lower().replace(_ALL, ""), self._variants)
+        source = tag_of_language(self._src or self._of_unit.lower().replace(_ALL, ""), self._variants)
         others = [tag for tag in self._variants if tag != source]
         if self._tgt is None and len(others) > 1:
             raise InputError(_NO_TARGET)
-        target = self._tag(self._tgt, others)
+        target = tag_of_language(self._tgt or "", others)
         if source is None or target is None:
             return
         self._num_units += 1
         source_text, target_text = self._variants[source], self._variants[target]
         if source_text is not None and target_text is not None:
             self.units.append((source_text, target_text))
-
-    @staticmethod
-    def _tag(language: str | None, tags: Iterable[str]) -> str | None:
-        """Return the tag for a language, or the first if none is named; None: there is none."""
-        return tag_of_language(language, tags) if language else next(iter(tags), None)
 
 
 class TmxWriter:

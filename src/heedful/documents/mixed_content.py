@@ -73,7 +73,7 @@ def _add(
             builder.close(reader.raw(nodes[end]))
         elif _is_around(node, rules):
             is_low = node.attributes.get("style-name") in rules.low
-            builder.open(reader.opening(node), kind="low" if is_low else "element")
+            builder.open(reader.opening(node), is_low=is_low)
             _add(node.children, reader, rules, builder, depth + 1)
             builder.close(node.closing)
         else:
@@ -142,7 +142,7 @@ _STRING_VALUE = re.compile(r"""\s[\w.-]+:string-value\s*=\s*(?:"[^"]*"|'[^']*')"
 
 def _cell(node: Element, reader: XmlReader) -> str:
     """Return a cell of a sheet, without its old value if it is translated."""
-    content = reader.content(node)
+    content = reader.written(node.children)
     opening = node.opening if content == node.inner else _STRING_VALUE.sub("", node.opening)
     return opening + content + node.closing
 
@@ -166,7 +166,7 @@ def _validation(node: Element, reader: XmlReader) -> str:
             text = html.unescape(pieces[at]).replace('""', '"')
             pieces[at] = reader.units.plain(text, pieces[at], written)
         opening = with_value(opening, "condition", lambda _: as_attribute('"').join(pieces))
-    return opening + reader.content(node) + node.closing
+    return opening + reader.written(node.children) + node.closing
 
 
 _PIVOT_FIELD = re.compile(r"""[\s:]source-field-name\s*=\s*(?:"([^"]*)"|'([^']*)')""")
@@ -183,7 +183,7 @@ def _open_document(names: frozenset[str], low: frozenset[str]) -> XmlRules:
 
     def paragraph(node: Element, reader: XmlReader) -> str:
         unit = _unit(node, reader, rules)
-        inner = reader.content(node) if unit is None else reader.units.refer(unit)
+        inner = reader.written(node.children) if unit is None else reader.units.refer(unit)
         return reader.opening(node) + inner + node.closing
 
     def cell(node: Element, reader: XmlReader) -> str:
@@ -264,8 +264,8 @@ def _segment(node: Element, reader: XmlReader) -> str:
     if target is not None and not is_new:
         segments = _segments_of(target)
         done = {mid: segment for mid, segment in segments.items() if has_letters(_text(segment, _SEGMENT))}
-        has_empty = not segments.keys().isdisjoint(_segments_of(divided).keys() - done.keys())
-        if has_letters(_text(target, _SEGMENT)) and not has_empty:
+        is_complete = segments.keys() & _segments_of(divided).keys() <= done.keys()
+        if is_complete and has_letters(_text(target, _SEGMENT)):
             return node.verbatim
     content = _target_of(divided, done, reader)
     if content is None:
@@ -386,15 +386,12 @@ def read_tmx(text: str, reading: Reading) -> Template:
     its_source = (header[1] if header else reading.source or "").lower()
 
     def entry(node: Element, reader: XmlReader) -> str:
-        variants = elements(node, "tuv")
-        of_language = {variant.attributes.get("lang", ""): variant for variant in reversed(variants)}
-        if tag_of_language(language, of_language) is not None:
+        tags = [variant.attributes.get("lang", "") for variant in elements(node, "tuv")]
+        named = (node.attributes.get("srclang") or its_source).lower().replace("*all*", "")
+        tag = tag_of_language(named, tags)
+        if tag is None or tag_of_language(language, tags) is not None:
             return node.verbatim
-        named = (node.attributes.get("srclang") or its_source).lower()
-        if named not in ("", "*all*"):
-            tag = tag_of_language(named, of_language)
-            variants = [of_language[tag]] if tag is not None else []
-        segments = [segment for variant in variants[:1] for segment in elements(variant, "seg")]
+        segments = elements(elements(node, "tuv")[tags.index(tag)], "seg")
         unit = _unit(segments[0], reader, _SEGMENT) if segments else None
         if unit is None:
             return node.verbatim

@@ -25,9 +25,9 @@ from heedful.documents.xml_text import (
     plain_content,
     with_value,
 )
+from heedful.spans.placeholders import Range
 from heedful.spans.spanned_text import (
     Builder,
-    Kept,
     Kind,
     SpannedText,
     edges,
@@ -134,12 +134,11 @@ class _Paragraph:
             node: the paragraph.
             drop_cap: the paragraph before it, with the first letter of this one.
         """
-        children = [child for child in elements(node) if child.name not in _DROPPED]
-        items = list(self._items(child for child in children if child.name not in _FIRST | _LAST))
+        items = list(self._items(child for child in elements(node) if child.name not in _FIRST | _LAST))
         if not any(has_letters(text) for _, text in self._texts(items, deep=True)):
-            return drop_cap + self._reader.opening(node) + self._reader.content(node) + node.closing
-        before = self._reader.opening(node) + "".join(map(self._reader.raw, elements(node, *_FIRST)))
-        behind = "".join(map(self._reader.raw, elements(node, *_LAST))) + node.closing
+            return drop_cap + self._reader.opening(node) + self._reader.written(node.children) + node.closing
+        before = self._reader.opening(node) + self._reader.written(elements(node, *_FIRST))
+        behind = self._reader.written(elements(node, *_LAST)) + node.closing
         self._base = self._main_key(items)
         self._add(items)
         base = self._format_of_key[self._base]
@@ -162,7 +161,7 @@ class _Paragraph:
 
     def _run_items(self, node: Element) -> Iterator[_Item]:
         """Yield the children of a run, but for its properties."""
-        properties = "".join(map(self._reader.raw, elements(node, f"{self._kind}:rPr")))
+        properties = self._reader.written(elements(node, f"{self._kind}:rPr"))
         key = _UNSEEN.sub("", properties)
         if _NO_PROPERTIES.fullmatch(key):
             key = ""
@@ -170,8 +169,8 @@ class _Paragraph:
         self._format_of_key.setdefault(key, run)
         for child in elements(node):
             if child.name == "w:ruby":  # without how it is pronounced
-                bases = elements(child, "w:rubyBase")
-                yield from self._items(chain.from_iterable(map(elements, bases)))
+                for base in elements(child, "w:rubyBase"):
+                    yield from self._items(elements(base))
             elif child.name not in (f"{self._kind}:rPr", *_DROPPED):
                 yield _Item(child, run, key, self._text(child))
 
@@ -188,20 +187,20 @@ class _Paragraph:
             if item.text:
                 yield item, item.text
             elif deep and item.format is None and _is_around(item.node):
-                yield from self._texts(list(self._items(_inside(item.node))), deep=True)
+                yield from self._texts(list(self._items(elements(_content(item.node)))), deep=True)
 
     def _main_key(self, items: Sequence[_Item]) -> str:
         """Return the key of the format of most characters; what is in other elements counts if it is all."""
         lengths = Counter[str]()
         for item, text in list(self._texts(items, deep=False)) or self._texts(items, deep=True):
             lengths[item.key] += len(text)
-        return lengths.most_common(1)[0][0] if lengths else self._base
+        return max(lengths, key=lengths.__getitem__, default=self._base)
 
     def _add(self, items: Sequence[_Item]) -> None:
         """Add items, and close the format that they leave open."""
         at = 0
         ends: dict[int, int] = {}
-        fields: dict[int, tuple[int | None, int]] = {}
+        fields: dict[int, Range] = {}
         if self._depth < _MAX_PAIRS:
             ends, fields = ends_of_pairs([item.node for item in items], _PAIRS), _fields(items)
         while at < len(items):
@@ -209,13 +208,13 @@ class _Paragraph:
             if item.text is not None:
                 self._add_text(item, item.text)
             elif at in fields:
-                separate, end = fields[at]
-                self._add_field(items[at : end + 1], None if separate is None else separate - at)
+                num_codes, end = fields[at]
+                self._add_field(items[at : end + 1], num_codes)
             elif end > at:
                 self._add_around(self._raw(item), items[at + 1 : end], self._raw(items[end]))
             elif item.format is None and _is_around(item.node):
                 opening, closing = self._outside(item.node)
-                self._add_around(opening, list(self._items(_inside(item.node))), closing)
+                self._add_around(opening, list(self._items(elements(_content(item.node)))), closing)
             else:
                 kind = _KINDS.get(item.node.name, "object")
                 self._builder.point(self._reader.raw(item.node), kind, format=item.format)
@@ -230,7 +229,7 @@ class _Paragraph:
             self._close_format()
         if self._key is None and item.key != self._base:
             is_low = _LOW.search(item.key) is not None
-            self._builder.open(kind="low" if is_low else "element", format=self._format_of_key[item.key])
+            self._builder.open(is_low=is_low, format=self._format_of_key[item.key])
             self._key = item.key
         at = 0
         for escape in () if self._kind == _WORD else _ESCAPED.finditer(text):
@@ -254,24 +253,21 @@ class _Paragraph:
         self._builder.close(closing)
         self._base = around
 
-    def _add_field(self, items: Sequence[_Item], separate: int | None) -> None:
+    def _add_field(self, items: Sequence[_Item], num_codes: int) -> None:
         """Add a field with its result, which is after an item that separates it from the instruction."""
-        codes = (item.node.text for item in items[:separate] if item.node.name == "w:instrText")
-        if separate is None or _COMPUTED.match("".join(codes)):
+        codes = (item.node.text for item in items[:num_codes] if item.node.name == "w:instrText")
+        if not num_codes or _COMPUTED.match("".join(codes)):
             self._builder.point("".join(map(self._raw, items)), "object")
         else:
-            before = "".join(map(self._raw, items[: separate + 1]))
-            self._add_around(before, items[separate + 1 : -1], self._raw(items[-1]))
+            before = "".join(map(self._raw, items[: num_codes + 1]))
+            self._add_around(before, items[num_codes + 1 : -1], self._raw(items[-1]))
 
     def _outside(self, node: Element) -> tuple[str, str]:
-        if node.name != "w:sdt":
+        content = _content(node)
+        if content is node:
             return self._reader.opening(node), node.closing
-        before = "".join(self._reader.raw(child) for child in node.children if child.name != _CONTENT)
-        contents = elements(node, _CONTENT)
-        opening = "".join(content.opening for content in contents)
-        return node.opening + before + opening, "".join(
-            content.closing for content in contents
-        ) + node.closing
+        before = self._reader.written(child for child in node.children if child is not content)
+        return node.opening + before + content.opening, content.closing + node.closing
 
     def _raw(self, item: _Item) -> str:
         raw = self._reader.raw(item.node)
@@ -297,8 +293,7 @@ def _written(translation: SpannedText, base: _Format, prefix: str, kind: str) ->
         nonlocal current
         if texts and (raw or current != following):
             text = "".join(texts)
-            keeps_space = kind != _DRAWING and (not text or text != text.strip())
-            space = ' xml:space="preserve"' if keeps_space else ""
+            space = ' xml:space="preserve"' if kind != _DRAWING and text != text.strip() else ""
             parts_of_runs.append(f"<{prefix}t{space}>{text}</{prefix}t>")
             texts.clear()
         if current != following:
@@ -307,8 +302,7 @@ def _written(translation: SpannedText, base: _Format, prefix: str, kind: str) ->
         parts_of_runs.append(raw)
 
     for what, raw, span in parts(translation):
-        format_of_span = None if span is None or isinstance(span, Kept) else span.format
-        own = format_of_span if isinstance(format_of_span, _Format) else None
+        own: _Format | None = getattr(span, "format", None)
         if span is None:
             go_on(formats[-1])
             texts.append(as_text(raw))
@@ -341,23 +335,23 @@ def _with_drop_cap(
     return initial + before + runs(rest)
 
 
-def _fields(items: Sequence[_Item]) -> dict[int, tuple[int | None, int]]:
-    """Return, for each field by the index of its begin, where its result begins and where the field ends."""
-    fields: dict[int, tuple[int | None, int]] = {}
-    begun: list[tuple[int, int | None]] = []
-    kinds = [
-        (at, item.node.attributes.get("fldCharType"))
-        for at, item in enumerate(items)
-        if item.node.name == "w:fldChar"
-    ]
-    for at, kind in kinds:
-        if kind == "begin":
-            begun.append((at, None))
-        elif kind == "separate" and begun:
-            begun[-1] = begun[-1][0], at
-        elif kind == "end" and begun:
-            begin, separate = begun.pop()
-            fields[begin] = separate, at
+def _fields(items: Sequence[_Item]) -> dict[int, Range]:
+    """Return, for each field by the index of its begin, the number of items before its result, and its end.
+
+    The number is 0 if it has no result.
+    """
+    fields: dict[int, Range] = {}
+    begun: list[Range] = []
+    for at, item in enumerate(items):
+        match item.node.attributes.get("fldCharType"):
+            case "begin":
+                begun.append((at, 0))
+            case "separate" if begun:
+                begin, _ = begun[-1]
+                begun[-1] = begin, at - begin
+            case "end" if begun:
+                begin, num_codes = begun.pop()
+                fields[begin] = num_codes, at
     return fields
 
 
@@ -367,13 +361,9 @@ def _is_around(node: Element) -> bool:
     return node.name in _AROUND
 
 
-_CONTENT = "w:sdtContent"
-
-
-def _inside(node: Element) -> list[Element]:
-    """Return the elements that an element around runs has as its content."""
-    around = elements(node, _CONTENT) if node.name == "w:sdt" else [node]
-    return list(chain.from_iterable(map(elements, around)))
+def _content(node: Element) -> Element:
+    """Return the element that directly holds the content of an element around runs: of a control, another."""
+    return next(iter(elements(node, "w:sdtContent")), node)
 
 
 # The letter of a drop cap, with quotes before it; and the text of a paragraph.
@@ -421,8 +411,7 @@ def _control(node: Element, reader: XmlReader) -> str:
     """
     bindings = [] if elements(node, *_NO_TEXT) else elements(node, "w:dataBinding")
     freed = [binding for binding in bindings if "coreProperties" not in binding.attributes.get("xpath", "")]
-    parts = (reader.raw(child) for child in node.children if child not in freed)
-    return node.holding(*parts)
+    return node.holding(reader.written(child for child in node.children if child not in freed))
 
 
 _SHAPE = ("descr", "title")
@@ -450,7 +439,7 @@ def rules(
         its = primary_language(node.attributes.get(name, ""))
         if named is not None and its != primary_language(named):
             opening = with_value(opening, name, lambda _: named)
-        return opening + reader.content(node) + node.closing
+        return opening + reader.written(node.children) + node.closing
 
     return XmlRules(
         prefixes=_PREFIXES,

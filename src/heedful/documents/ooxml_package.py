@@ -1,9 +1,11 @@
 """The parts of Office Open XML packages (docx, pptx, xlsx): which of them have text, and how each is read."""
 
+import posixpath
 import re
 import zipfile
 from collections.abc import Iterator
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import PurePath
 
 from heedful.documents import office
@@ -34,7 +36,6 @@ def office_parts(package: zipfile.ZipFile, reading: Reading) -> dict[str, PartRe
         InputError: it is no such package, a part is missing, or one is of another format.
     """
     opened = _Package(package)
-    opened.check()
     main = opened.main_parts()
     texts = [package.read(name).decode("utf-8", "replace") for name in main]
     properties = _shown_properties(texts)
@@ -50,15 +51,13 @@ class _Package:
     """A package of Office Open XML, and what it says about its members."""
 
     def __init__(self, package: zipfile.ZipFile) -> None:
-        self._package = package
-        self._names = package.namelist()
-
-    def check(self) -> None:
         """Check the names of the members.
 
         Raises:
             InputError: it has no list of content types, or names that office programs do not read.
         """
+        self._package = package
+        self._names = package.namelist()
         if _TYPES not in self._names:
             raise InputError("damaged, or no document of Office Open XML: it has no list of content types")
         if any("\\" in name for name in self._names):
@@ -130,23 +129,22 @@ class _Package:
         Raises:
             InputError: one is a document of another format.
         """
-        targets = [
-            attributes.get("Target", "")
-            for _, attributes in self._tags(_RELATIONS)
-            if attributes.get("Type", "").endswith("/aFChunk")
-        ]
-        names = [target[1:] if target.startswith("/") else f"word/{target}" for target in targets]
-        type_of_chunk = {name: self.type_of[name].partition(";")[0] for name in names if name in self._names}
-        for name, kind in type_of_chunk.items():
+        chunks: dict[str, PartReader] = {}
+        for _, attributes in self._tags(_RELATIONS):
+            name = posixpath.join("/word", attributes.get("Target", ""))[1:]
+            if name not in self._names or not attributes.get("Type", "").endswith("/aFChunk"):
+                continue
+            kind = self.type_of[name].partition(";")[0]
             if kind not in _CHUNKS:
                 raise InputError(
                     f"its part {name} is a document of another format; open it in Word and save it anew"
                 )
-        return {name: _CHUNKS[kind] for name, kind in type_of_chunk.items()}
+            chunks[name] = _CHUNKS[kind]
+        return chunks
 
 
 def _shown_properties(texts: list[str]) -> list[str]:
     """Return the elements of the properties that texts show."""
-    found = (match[1] or match[2] for text in texts for match in _SHOWN_PROPERTY.finditer(text))
-    names = {name.lower() for name in found}
+    found = chain.from_iterable(map(_SHOWN_PROPERTY.findall, texts))
+    names = {(control or field).lower() for control, field in found}
     return [element for name, element in office.PROPERTIES.items() if name in names]

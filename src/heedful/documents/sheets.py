@@ -71,7 +71,7 @@ def formula_cell(node: Element, reader: XmlReader) -> str:
     """Return a cell, without a text that is the result of a formula: programs compute it anew."""
     is_formula = node.attributes.get("t") == "str" and elements(node, "x:f")
     if not is_formula or not any(has_letters(value.text) for value in elements(node, "x:v")):
-        return node.holding(reader.content(node))
+        return node.holding(reader.written(node.children))
     return node.holding(*(child.verbatim for child in node.children if child.name != "x:v"))
 
 
@@ -80,8 +80,7 @@ def calculation(node: Element, _: XmlReader) -> str:
     if node.attributes.get("fullCalcOnLoad") in ("1", "true"):
         return node.verbatim
     opening = re.sub(r"\sfullCalcOnLoad=(?:\"[^\"]*\"|'[^']*')", "", node.opening)
-    end = "/>" if opening.endswith("/>") else ">"
-    return opening.removesuffix(end) + ' fullCalcOnLoad="1"' + end + node.closing
+    return re.sub(r"(?=/?>\Z)", ' fullCalcOnLoad="1"', opening, count=1) + node.closing
 
 
 def cached_strings(node: Element, reader: XmlReader) -> str:

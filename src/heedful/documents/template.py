@@ -26,6 +26,7 @@ from heedful.spans.spanned_text import (
 )
 
 _REFERENCE = re.compile("\0(\\d+)\0")
+NO_BLANKS = re.compile(r"(?P<line_end>(?!))")
 WHITE_SPACE = re.compile(r"[ \t\r\n]+")  # one blank, in formats where line ends mean nothing
 
 
@@ -130,7 +131,7 @@ class Template:
 
 def lined_unit(
     run: Sequence[Token],
-    blanks: re.Pattern[str] | None,
+    blanks: re.Pattern[str],
     *,
     text_of: Callable[[Token], str] = lambda token: token.raw,
     written: Callable[[SpannedText], str] = markup,
@@ -143,7 +144,7 @@ def lined_unit(
     Args:
         run: tokens of text and inline tags.
         blanks: what is a blank, if it is not in a placeholder; its group `line_end` is the end of a line.
-            None: line ends stay in the text.
+            `NO_BLANKS`: line ends stay in the text.
         text_of: returns the characters of a token of text.
         written: returns a translation as the format writes it.
         places: see `with_line_ends`.
@@ -154,9 +155,9 @@ def lined_unit(
     def add_text(builder: Builder, token: Token) -> None:
         nonlocal length
         text, at = text_of(token), 0
-        found = find(text) if blanks is not None and blanks.search(text) else []
+        found = find(text) if blanks.search(text) else []
         for start, end in [*found, (len(text), len(text))]:
-            for blank in blanks.finditer(text, at, start) if blanks is not None else ():
+            for blank in blanks.finditer(text, at, start):
                 builder.text(text[at : blank.start()])
                 around = builder.last[-1:] + text[blank.end() :][:1]
                 if blank["line_end"]:

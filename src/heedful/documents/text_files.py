@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from heedful.documents.formats import Reading, primary_language
 from heedful.documents.markup import without_ruby
-from heedful.documents.template import Replacement, Template, Unit, lined_unit
+from heedful.documents.template import NO_BLANKS, Replacement, Template, Unit, lined_unit
 from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens, tokens_of
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
@@ -54,9 +54,7 @@ def read_lines(text: str, reading: Reading) -> Template:
 def _goes_on(line: str, following: str, width: int) -> bool:
     """Return whether a line of a text that is wrapped at a width goes on in the next."""
     first, _, _ = following.strip().partition(" ")
-    if not line.strip() or not first or _indent(line) != _indent(following):
-        return False
-    return len(line.rstrip()) + 1 + len(first) > width
+    return _indent(line) == _indent(following) and len(line.rstrip()) + 1 + len(first) > width
 
 
 def _indent(line: str) -> str:
@@ -85,6 +83,7 @@ _MARK = r"[\u061c\u200e\u200f\u202a-\u202e]"  # of the direction of a line
 _END_OF_LINE = re.compile(rf"(?P<line_end>(?<!\s)(?<!{_MARK}){_MARK}*+[^\S\r\n]*+[\r\n]\s*+{_MARK}*+)")
 _LINE_MAY_END = re.compile(rf" |(?<=[{CJK}、。，！？…])(?=[{CJK}])")
 _TIMES = re.compile(r"\d\s*+-->\s*+\d")
+_TIMES_OR_NOTHING = re.compile(rf"{_TIMES.pattern}|\A[\r\n]*\Z")
 
 
 def read_subtitles(text: str, reading: Reading) -> Template:
@@ -104,7 +103,8 @@ def read_subtitles(text: str, reading: Reading) -> Template:
 
 
 def _subtitles(text: str, units: Template, *, escaped: bool) -> Iterator[str]:
-    lines = _LINE.findall(text)
+    ends_cue = _TIMES_OR_NOTHING if escaped else _TIMES
+    lines = _LINE.findall(text)  # the last is empty
     at, num_cues = 0, 0
     while at < len(lines):
         yield lines[at]
@@ -112,13 +112,13 @@ def _subtitles(text: str, units: Template, *, escaped: bool) -> Iterator[str]:
         if "-->" not in lines[at - 1]:
             continue
         start, num_cues = at, num_cues + 1
-        while at < len(lines) and not _TIMES.search(lines[at]) and (lines[at].strip("\r\n") or not escaped):
-            at += 1
-        if at < len(lines) and _TIMES.search(lines[at]) and at > start and lines[at - 1].strip().isdecimal():
+        ends = (number for number in range(start, len(lines)) if ends_cue.search(lines[number]))
+        at = next(ends, len(lines))
+        if _TIMES.search("".join(lines[at : at + 1])) and lines[at - 1].strip().isdecimal():
             at -= 1  # the number of the next cue
-        for is_text, paragraph in groupby(lines[start:at], lambda line: bool(line.strip())):
+        for _, paragraph in groupby(lines[start:at], str.isspace):
             cue = "".join(paragraph)
-            core = cue.rstrip("\r\n") if is_text else ""
+            core = cue.rstrip("\r\n")
             yield from (_cue(core, units, escaped=escaped), cue[len(core) :])
     if text.strip() and not num_cues:
         raise InputError("no subtitles: no line has the times of a cue, as in 00:00:01,000 --> 00:00:02,000")
@@ -126,7 +126,7 @@ def _subtitles(text: str, units: Template, *, escaped: bool) -> Iterator[str]:
 
 def _cue(cue: str, units: Template, *, escaped: bool) -> str:
     """Return the reference to the unit of a cue."""
-    if not any(map(str.isalpha, _CUE_TAG.sub("", cue))):
+    if not has_letters(_CUE_TAG.sub("", cue)):
         return cue
     dashes = list(counted(_DASH.finditer(cue)))
     is_dialogue = len(dashes) > 1  # where each line is of a speaker
@@ -137,7 +137,7 @@ def _cue(cue: str, units: Template, *, escaped: bool) -> str:
     tokens = without_ruby(tokens_of(cue, sorted(marks, key=lambda mark: mark[0])))
     unit = lined_unit(
         tokens,
-        None if is_dialogue else _END_OF_LINE,
+        NO_BLANKS if is_dialogue else _END_OF_LINE,
         text_of=attrgetter("text" if escaped else "raw"),
         written=entity_writer(tokens, _vtt_tokens) if escaped else markup,
         places=_LINE_MAY_END,
@@ -317,15 +317,14 @@ def _delimiter(text: str, columns: Sequence[str]) -> str:
     def likelihood(delimiter: str) -> tuple[bool, bool, bool, int]:
         first: list[list[str]] = []
         with suppress(InputError):
-            for values in islice(_records(text[:_HEAD], delimiter), _NUM_FIRST):
-                first.append(values)  # those before an error stay
+            first.extend(islice(_records(text[:_HEAD], delimiter), _NUM_FIRST))  # those before an error stay
         if len(text) > _HEAD and len(first) > 1:
             first.pop()  # it may be cut
         lengths = [len(values) for values in first if values != [""]] or [0]
-        names = set(map(str.strip, first[0])) if first else set()
-        numbers = {str(number) for number in range(1, lengths[0] + 1)}
-        has_columns = bool(columns) and lengths[0] > 1 and set(columns) <= names | numbers
-        return has_columns, lengths[0] > 1, len({*lengths}) == 1, lengths[0]
+        names = set(map(str.strip, chain.from_iterable(first[:1])))
+        numbers = set(map(str, range(1, lengths[0] + 1)))
+        is_table = lengths[0] > 1
+        return is_table and set(columns) <= names | numbers, is_table, len({*lengths}) == 1, lengths[0]
 
     return max(_DELIMITERS, key=likelihood)
 
@@ -442,11 +441,10 @@ _ACCELERATOR = re.compile(r"(?<![^\W_])(?:(?<![&_])[&_](?=[^\W\d_])|[A-Z][a-z]*(
 
 def _without_accelerator(message: str) -> tuple[str, str]:
     """Return the mark and the letter of the accelerator of a message, or "", and the message without it."""
-    places = [match.end() - 1 for match in _ACCELERATOR.finditer(message)]
-    if len(places) != 1 or message.count(message[places[0]]) > 1 or _is_in(places[0], find(message)):
-        return "", message
-    at = places[0]
-    return message[at : at + 2], message[:at] + message[at + 1 :]
+    match [match.end() - 1 for match in _ACCELERATOR.finditer(message)]:
+        case [at] if message.count(message[at]) == 1 and not _is_in(at, find(message)):
+            return message[at : at + 2], message[:at] + message[at + 1 :]
+    return "", message
 
 
 def _is_in(at: int, ranges: Sequence[tuple[int, int]]) -> bool:
@@ -460,7 +458,7 @@ def _with_accelerator(translation: str, accelerator: str) -> str:
     """
     mark, letter = accelerator[0], accelerator[1]
     placeholders = find(translation)
-    letters = [at for at, char in enumerate(translation) if char.isalpha()]
+    letters = (at for at, char in enumerate(translation) if char.isalpha())
     free = [at for at in letters if not _is_in(at, placeholders)]
     if mark in translation or not free:
         return translation

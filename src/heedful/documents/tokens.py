@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
 from html.entities import html5
-from itertools import chain
 
 from heedful.spans.placeholders import Range, blocks, find, is_block
 from heedful.spans.reading import counted
@@ -105,7 +104,7 @@ _XML = re.compile(
     """,
     re.VERBOSE,
 )
-_ENDS = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>"}
+_ENDS = {"<!--": re.compile("-->"), "<![CDATA[": re.compile("]]>"), "<?": re.compile(r"\?>")}
 _DECLARATION = "<?xml "
 # It ends after its own declarations; quotes and comments may hold what would end it.
 _DOCTYPE = re.compile(
@@ -183,11 +182,18 @@ class _Tokenizer:
             yield Token(Kind.TEXT, document[text:])
 
     def _end_of_content(self, name: str, start: int) -> int:
-        if name not in self._no_more:
-            if match := self.texts[name].search(self._document, start):
-                return match.start()
-            self._no_more.add(name)
+        if match := self.find(self.texts, name, start):
+            return match.start()
         return len(self._document) if name in _CODE else start
+
+    def find(self, ends: Mapping[str, re.Pattern[str]], what: str, start: int) -> re.Match[str] | None:
+        """Return the end of something that begins before; None if it has none."""
+        if what in self._no_more or what not in ends:
+            return None
+        match = ends[what].search(self._document, start)
+        if match is None:
+            self._no_more.add(what)
+        return match
 
 
 class _XmlTokenizer(_Tokenizer):
@@ -199,10 +205,11 @@ class _XmlTokenizer(_Tokenizer):
             return -1
         if opening is None:
             return match.end()
-        end = -1 if opening in self._no_more else _end_of_xml(self._document, match.start(), opening)
-        if end < 0 or opening not in _ENDS:  # a document has one type
+        end = self.find(_ENDS, opening, match.end())
+        if opening not in (*_ENDS, *self._no_more):  # a document has one type
             self._no_more.add(opening)
-        return end
+            end = _DOCTYPE.match(self._document, match.start())
+        return end.end() if end else -1
 
     def token(self, match: re.Match[str], raw: str) -> Token:
         name = match["name"]
@@ -211,15 +218,6 @@ class _XmlTokenizer(_Tokenizer):
             return Token(kind, raw, name, _translated(raw, name))
         names = {"<!DOCTYPE": "!DOCTYPE", "<?": "?xml" if raw.startswith(_DECLARATION) else ""}
         return Token(Kind.POINT, raw, names.get(match["opening"], ""))
-
-
-def _end_of_xml(document: str, start: int, opening: str) -> int:
-    """Return where a comment, a section, an instruction or a document type ends; -1 if it does not."""
-    if opening not in _ENDS:
-        match = _DOCTYPE.match(document, start)
-        return match.end() if match else -1
-    at = document.find(_ENDS[opening], start + len(opening))
-    return at + len(_ENDS[opening]) if at >= 0 else -1
 
 
 class _HtmlTokenizer(_Tokenizer):
@@ -250,24 +248,16 @@ class _HtmlTokenizer(_Tokenizer):
             end = self._blocks.get(match.start(), -1)
             return end if end > 0 and is_block(self._document, match.start(), end) else -1
         opening = match["opening"]
-        end = self._find(opening, match.start() + 2)
-        if end < 0 and opening == "<%":
+        if end_of_markup := self.find(_ENDS_OF_HTML, opening, match.start() + 2):
+            return end_of_markup.end()
+        if opening == "<%":
             return -1
-        if end < 0 and opening != "<!--":
-            end = self._document.find(">", match.end()) + 1
-        return end if end > 0 else len(self._document)
+        end = 0 if opening == "<!--" else self._document.find(">", match.end()) + 1
+        return end or len(self._document)
 
     @cached_property
     def _blocks(self) -> dict[int, int]:
         return blocks(self._document)
-
-    def _find(self, opening: str, start: int) -> int:
-        if opening not in _ENDS_OF_HTML or opening in self._no_more:
-            return -1
-        if match := _ENDS_OF_HTML[opening].search(self._document, start):
-            return match.end()
-        self._no_more.add(opening)
-        return -1
 
     def _end_of_tag(self, at: int) -> int:
         behind_name = at
@@ -360,7 +350,7 @@ def spanned(
         if token.kind is Kind.TEXT:
             add_text(builder, token)
         elif index in ends:
-            builder.open(token.raw, kind="low" if _LOW.match(token.raw) else "element")
+            builder.open(token.raw, is_low=_LOW.match(token.raw) is not None)
         elif index in closing:
             builder.close(token.raw)
         else:
@@ -394,10 +384,10 @@ def entity_writer(
         run: the tokens of the source.
         tokens_of: returns the tokens of a translation as it is written.
     """
-    raws = [token.raw for token in run if token.kind is Kind.TEXT]
-    if all(_escaped(html.unescape(raw)) == raw for raw in raws):
+    raw = "".join(token.raw for token in run if token.kind is Kind.TEXT)
+    if _escaped(html.unescape(raw)) == raw:
         return _with_entities
-    pieces = list(chain.from_iterable(map(_ENTITY.split, raws)))
+    pieces = _ENTITY.split(raw)
     of_entity = {html.unescape(piece) for piece in pieces if piece.startswith("&")}
     forms: dict[str, list[str]] = {}
     for piece in pieces:
@@ -420,9 +410,9 @@ def _as_spelled(
         ]
 
     usual = _with_entities(translation)
-    without_signs = {char: own for char, own in forms.items() if char not in "&<>"}
-    for own in (forms, without_signs):
-        new = markup(translation, partial(_spelled, spellings(own, translation.text)))
+    without_signs = {char: ways for char, ways in forms.items() if char not in "&<>"}
+    for forms_of_chars in (forms, without_signs):
+        new = markup(translation, partial(_spelled, spellings(forms_of_chars, translation.text)))
         if read(new) == read(usual):
             return new
     return usual

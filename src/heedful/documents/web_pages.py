@@ -129,11 +129,10 @@ def book_parts(package: zipfile.ZipFile, reading: Reading) -> dict[str, PartRead
     parts: dict[str, PartReader] = {}
     for root in roots:
         parts[root] = contents
-        items = (own for tag, own in tags_of(package, root) if tag == "item")
-        for own in items:
-            path = posixpath.join(posixpath.dirname(root), unquote(own.get("href", "")))
-            name, kind = posixpath.normpath(path), own.get("media-type", "")
-            if name in names and kind in reader_of:
+        for tag, item in tags_of(package, root):
+            path = posixpath.join(posixpath.dirname(root), unquote(item.get("href", "")))
+            name, kind = posixpath.normpath(path), item.get("media-type", "")
+            if tag == "item" and name in names and kind in reader_of:
                 parts[name] = reader_of[kind]
     return parts
 

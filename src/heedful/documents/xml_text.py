@@ -6,8 +6,8 @@ Only what is inside a unit becomes a tree. Nothing that a document declares is e
 import html
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
 from xml.parsers import expat
@@ -53,8 +53,8 @@ class Element:
     name: str
     attributes: Mapping[str, str]
     opening: str
-    closing: str
-    children: "Sequence[Element | Chars]" = field(default_factory=list)
+    closing: str = ""
+    children: "list[Element | Chars]" = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -78,8 +78,7 @@ class Element:
     @property
     def prefix(self) -> str:
         """The prefix as written, with its colon; "" if there is none."""
-        written = re.match(r"<([^\s/>]*:)", self.opening)
-        return written[1] if written else ""
+        return re.sub(r"(?s)<([^\s/>]*:)?.*", r"\1", self.opening)
 
 
 @dataclass(frozen=True)
@@ -111,6 +110,9 @@ _OTHER_EVENTS = (
 )  # fmt: skip
 
 
+_TRANSLATED = {"yes": True, "no": False}
+
+
 def _refuse_doctype(*_: object) -> None:
     raise InputError("damaged XML: it declares a document type, which this format does not allow")
 
@@ -124,7 +126,7 @@ class XmlReader:
         self._rules, self._watch = rules, WATCH.get()
         self._num_elements = self._start = 0
         self._parts: list[str] = []
-        self._open: list[tuple[str, Mapping[str, str], str, list[Element | Chars]]] = []
+        self._open: list[Element] = []  # in a unit
         self._text: list[tuple[str, str]] = []  # the last characters, in pieces: as written, and as read
         # Of each open element: whether text is translated in it, and whether white space is kept.
         self._states: list[tuple[bool, bool]] = [(True, False)]
@@ -161,27 +163,26 @@ class XmlReader:
 
     def raw(self, node: Element | Chars) -> str:
         """Return what is written for a node, with references to the units in it."""
-        if isinstance(node, Chars):
+        if isinstance(node, Chars) or node.name in self._rules.skipped:
             return node.verbatim
-        if node.name in self._rules.skipped or node.attributes.get("translate") == "no":
+        if node.attributes.get("translate") == "no":
             return node.verbatim
         if node.name in self._rules.units:
             return self._rules.units[node.name](node, self)
-        return self.opening(node) + self.content(node) + node.closing
+        return self.opening(node) + self.written(node.children) + node.closing
 
-    def content(self, node: Element) -> str:
-        """Return what is written for the children of a node."""
-        return "".join(map(self.raw, node.children))
+    def written(self, nodes: "Iterable[Element | Chars]") -> str:
+        """Return what is written for nodes, one after the other."""
+        return "".join(map(self.raw, nodes))
 
     def take_before(self, content: str) -> bool:
         """Remove what was written last, if it is this and only white space follows; return whether it is."""
-        at = len(self._parts) - 1
-        while at >= 0 and self._parts[at].isspace():
-            at -= 1
-        if at < 0 or self._parts[at] != content:
-            return False
-        self._parts[at] = ""
-        return True
+        ends = (at for at in reversed(range(len(self._parts))) if not self._parts[at].isspace())
+        at = next(ends)  # a document begins with a tag
+        is_last = self._parts[at] == content
+        if is_last:
+            self._parts[at] = ""
+        return is_last
 
     def opening(self, node: Element) -> str:
         """Return the start tag of a node, with references to the units in its attributes."""
@@ -197,22 +198,22 @@ class XmlReader:
             raise InputError(f"damaged XML: more than {_MAX_DEPTH} elements in each other")
         namespace, _, name = full_name.rpartition(" ")
         prefix = self._rules.prefixes.get(namespace, namespace)
-        name = f"{prefix}:{name}" if prefix else name
+        name = f"{prefix}:{name}".removeprefix(":")
         attributes = _without_namespaces(attributes)
         is_translated, keeps_space = self._states[-1]
-        if not self._open and "translate" in attributes:
-            is_translated = {"yes": True, "no": False}.get(attributes["translate"], is_translated)
+        if not self._open:
+            is_translated = _TRANSLATED.get(attributes.get("translate", ""), is_translated)
         is_translated = is_translated and name not in self._rules.skipped
         if space := attributes.get("space"):
             keeps_space = space == "preserve"
         self._states.append((is_translated, keeps_space))
+        element = Element(name, attributes, raw)
         if self._open or (is_translated and name in self._rules.units):
-            self._open.append((name, attributes, raw, []))
+            self._open.append(element)
             self._num_elements += 1
             if self._num_elements % MANY == 0:
                 self._watch(0, MANY)
         else:
-            element = Element(name, attributes, raw, "")
             self._parts.append(self.opening(element) if is_translated else raw)
 
     def _closed(self, raw: str) -> None:
@@ -221,10 +222,9 @@ class XmlReader:
         if not self._open:
             self._parts.append(raw)
             return
-        name, attributes, opening, children = self._open.pop()
-        element = Element(name, attributes, opening, raw, children)
+        element = replace(self._open.pop(), closing=raw)
         if self._open:
-            self._open[-1][3].append(element)
+            self._open[-1].children.append(element)
         else:
             self._parts.append(self.raw(element))
 
@@ -235,12 +235,11 @@ class XmlReader:
             self._text.append((raw, text))
         else:
             self._end_text()
-            self._open[-1][3].append(Chars(raw))
+            self._open[-1].children.append(Chars(raw))
 
     def _end_text(self) -> None:
         if self._text:
-            written, texts = zip(*self._text, strict=True)
-            self._open[-1][3].append(Chars("".join(written), "".join(texts)))
+            self._open[-1].children.append(Chars(*map("".join, zip(*self._text, strict=True))))
             self._text.clear()
 
 

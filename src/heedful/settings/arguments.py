@@ -116,7 +116,7 @@ def name_of(hint: Any) -> str:  # noqa: ANN401
         return " | ".join(map(name_of, get_args(hint)))
     if get_origin(hint) is Annotated:
         kind, *marks = get_args(hint)
-        return name_of(kind) + "".join(f" (at least {each.ge})" for each in marks if isinstance(each, Ge))
+        return name_of(kind) + "".join(f" (at least {mark.ge})" for mark in marks if isinstance(mark, Ge))
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(repr, get_args(hint)))}"
     return re.sub(r"[\w.]+\.(\w+)", r"\1", formatannotation(hint)).replace("NoneType", "None")

@@ -66,7 +66,7 @@ def plain(value: object, key: str) -> object:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, list | tuple):
-        return [plain(each, key) for each in value]
+        return [plain(item, key) for item in value]
     if callable(value):
         return reference_to(value, key)
     return value.tolist() if hasattr(value, "tolist") else value
@@ -82,7 +82,8 @@ def parse_override(text: str) -> tuple[str, Any]:
     key = key.strip()
     if not equals or "." not in key:
         likely = likely_names(key, whole_keys(Config), WORDS) or ["train.max_steps"]
-        example = " or ".join(f"{each}={value if equals else '...'}" for each in likely)
+        given = value if equals else "..."
+        example = " or ".join(f"{name}={given}" for name in likely)
         raise ConfigError(f"--set {short(text)}: write it as section.key=value, for example {short(example)}")
     try:
         return key, parse_toml(f"value = {value}")["value"]

@@ -9,6 +9,7 @@ import reprlib
 import tomllib
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -111,7 +112,7 @@ def mistake_of(error: ValueError) -> str:
     if not hasattr(error, "errors"):
         return str(error)
     first = error.errors()[0]
-    place = ".".join(str(each) for each in first["loc"][:2])
+    place = ".".join(map(str, first["loc"][:2]))
     return f"{shown(place)}: {first['msg']}" if place else first["msg"]
 
 
@@ -172,8 +173,8 @@ _MAX_DIGITS = 400  # the largest float has 309
 def _is_shallow(value: object) -> bool:
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH):
-        inner = (each for outer in level for each in (outer.values() if isinstance(outer, dict) else outer))
-        level = [each for each in inner if isinstance(each, dict | list)]
+        inner = (outer.values() if isinstance(outer, dict) else outer for outer in level)
+        level = [value for value in chain.from_iterable(inner) if isinstance(value, dict | list)]
     return not level
 
 

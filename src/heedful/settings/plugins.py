@@ -113,8 +113,8 @@ def loaded_plugins() -> tuple[str, ...]:
 
 def load_again(plugins: Iterable[str]) -> None:
     """Load the plugins of the process that started this one."""
-    for each in plugins:
-        load_plugin(each if each.endswith(".py") else import_module(each))
+    for plugin in plugins:
+        load_plugin(plugin if plugin.endswith(".py") else import_module(plugin))
 
 
 def plugin_options(parts: Iterable[str]) -> list[str]:
@@ -180,12 +180,12 @@ def plugin_part(reference: str, key: str) -> Any:  # noqa: ANN401
             "heedful.load_plugin), or install the package that has it"
         )
     value: Any = plugin.module
-    for each in path.split("."):
+    for part in path.split("."):
         inner = getattr(value, "__dict__", {})
         known = [name for name in inner if not (name[0] == "_" or isinstance(inner[name], ModuleType))]
-        if each not in known:
-            raise ConfigError(f"{key}={reference}: the plugin has no {path!r}{suggestion(each, known)}")
-        value = inner[each]
+        if part not in known:
+            raise ConfigError(f"{key}={reference}: the plugin has no {path!r}{suggestion(part, known)}")
+        value = inner[part]
     return value
 
 
@@ -197,8 +197,8 @@ def reference_to(value: Any, key: str) -> str:  # noqa: ANN401
     """
     name, module = getattr(value, "__qualname__", "<"), sys.modules.get(getattr(value, "__module__", ""))
     found: Any = module
-    for each in name.split("."):
-        found = getattr(found, each, None)
+    for part in name.split("."):
+        found = getattr(found, part, None)
     if module is None or found is not value:
         raise ConfigError(f"{key}={value!r}: give a class or a function of a module (a file), or its name")
     names = (plugin for plugin, loaded in _LOADED.items() if loaded.module is module)
@@ -277,12 +277,12 @@ def _find(name: str) -> _Plugin | None:
         return _LOADED[name]
     from importlib.metadata import entry_points  # slow to import, and needed for plugins alone
 
-    for each in entry_points(group=ENTRY_POINTS, name=name):
+    for entry in entry_points(group=ENTRY_POINTS, name=name):
         try:
-            version = f"{each.dist.name} {each.dist.version}" if each.dist else ""
-            return _LOADED.setdefault(name, _Plugin(each.load(), version, is_installed=True))
+            version = f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
+            return _LOADED.setdefault(name, _Plugin(entry.load(), version, is_installed=True))
         except Exception as error:
-            raise ConfigError(f"plugin {name!r}: cannot import {each.value}: {error}") from error
+            raise ConfigError(f"plugin {name!r}: cannot import {entry.value}: {error}") from error
     return None
 
 

@@ -8,6 +8,7 @@ key that is a setting of another dataclass too, such as a search's, has all of t
 """
 
 from collections.abc import Iterator
+from itertools import chain, product
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
@@ -186,11 +187,9 @@ class DataConfig(Section):
     @property
     def training_files(self) -> tuple[str, ...]:
         """The names of the files of training text."""
-        texts = [
-            (self.pairs, self.src, self.tgt),
-            *((each.pairs, each.src, each.tgt) for each in self.corpora),
-        ]
-        return tuple(file for text in texts for file in text if file)
+        texts: list[DataConfig | CorpusConfig] = [self, *self.corpora]
+        names = ((text.pairs, text.src, text.tgt) for text in texts)
+        return tuple(filter(None, chain.from_iterable(names)))
 
 
 class BatchConfig(Section):
@@ -486,13 +485,13 @@ class Config(Section):
         """The parts of plugins: the setting and `PLUGIN:NAME` of each."""
         values = [
             *self.model.plugged.items(),
-            *(("data.filters", each) for each in self.data.filters),
+            *product(["data.filters"], self.data.filters),
             ("batch.sampler", self.batch.sampler),
             ("optimizer.name", self.optimizer.name),
             ("schedule.name", self.schedule.name),
             ("train.loss", self.train.loss),
             ("valid.metric", self.valid.metric),
-            *(("valid.validators", each) for each in self.valid.validators),
+            *product(["valid.validators"], self.valid.validators),
         ]
         return [(key, value) for key, value in values if value and ":" in value]
 
@@ -517,5 +516,5 @@ class Config(Section):
         )
         for key in ("forced_first_id", "forced_last_id", "suppressed_ids"):
             value = getattr(self.decode, key)
-            for each in value if isinstance(value, tuple) else (value,):
-                yield id_rule(f"decode.{key}", each, "tgt", self.model.tgt_vocab_size)
+            for token_id in value if isinstance(value, tuple) else (value,):
+                yield id_rule(f"decode.{key}", token_id, "tgt", self.model.tgt_vocab_size)

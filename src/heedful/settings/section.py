@@ -168,12 +168,8 @@ def _sections_in(annotation: object) -> list[type[Section]]:
 
 def _in_words_of_toml(mistake: str, sections: Sequence[str], name: str) -> str | None:
     """Return the type that a value should have, if it is a table or a list."""
-    is_corpora = [*sections, name][:2] == ["data", "corpora"]
-    table = "[[data.corpora]]" if is_corpora else f"[{name}]"
-    words = {
-        "model_type": f"input should be a table, {table}",
-        "tuple_type": f"input should be a list of tables, {table}"
-        if is_corpora
-        else "input should be a list",
-    }
+    words = {"model_type": f"input should be a table, [{name}]", "tuple_type": "input should be a list"}
+    if [*sections, name][:2] == ["data", "corpora"]:
+        words["model_type"] = "input should be a table, [[data.corpora]]"
+        words["tuple_type"] = "input should be a list of tables, [[data.corpora]]"
     return words.get(mistake)

@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
-from heedful.spans.reading import MANY, WATCH
+from heedful.spans.reading import counted
 
 Range = tuple[int, int]  # the first character, and the one after the last
 
@@ -91,44 +91,54 @@ _BLOCK = re.compile(r"[$#%@]?{")
 _CODE = re.compile(r"(?<=[{$#%@]){|{(?=[%'])")  # a brace of an expression, whose strings may have braces
 _BRACE = re.compile(r"[{}]")
 _IN_CODE = re.compile(r"""[{}] | (?<![\w\\]) (["'`]) (?: [^\\] | \\. ){0,80}? \1""", re.VERBOSE | re.DOTALL)
-_LAST_OF_SENTENCE = ".,;:!?'»”’"
+_LAST_OF_SENTENCE = ".,;:!?'»”’)]}"
 _CLOSED_BY = {")": "(", "]": "[", "}": "{"}
 
 
 def find(text: str) -> list[Range]:
     """Return where the placeholders of a text begin and end, from left to right."""
-    spans: list[Range] = []
-    ends: Mapping[int, int] | None = None
-    closed: set[str] | None = None
-    at = 0
+    return list(counted(_placeholders(text)))
+
+
+def _placeholders(text: str) -> Iterator[Range]:
+    ends, closed = blocks(text), frozenset(_END_TAG.findall(text))
+    at = behind = 0  # where to look on, and the end of the last placeholder
     while match := _CANDIDATE.search(text, at):
-        start, end = match.span()
-        kind = match.lastgroup
-        behind = spans[-1][1] if spans else 0
-        skipped = start + 1  # where to continue if this is no placeholder
-        if kind == "block":
-            ends = blocks(text) if ends is None else ends
-            end = ends.get(end - 1, -1)
-            if end >= 0 and text[start] == "{" and not is_block(text, start, end):
-                end = -1
-        elif kind == "bare":
-            closed = set(_END_TAG.findall(text)) if closed is None else closed
-            end = end if match["name"] in closed else -1
-        elif kind == "address":
-            ends = blocks(text) if ends is None else ends
-            is_word = text[start] == "w" and _IS_WORD.match(text[max(behind, start - 1) : start])
-            end = -1 if is_word else _end_of_address(text, start, end, ends)
-        elif kind == "percent" and _BEHIND_NUMBER.search(text[max(behind, start - 2) : start]):
+        start = match.start()
+        end = _end(match, text[max(behind, start - 2) : start], ends, closed)
+        if end > 0:
+            yield start, end
+            at = behind = end
+        else:
+            at = match.end() if match.lastgroup == "prose" else start + 1
+
+
+def _end(match: re.Match[str], before: str, ends: Mapping[int, int], closed: Collection[str]) -> int:
+    """Return where a candidate ends; 0 if it is no placeholder.
+
+    Args:
+        match: the candidate.
+        before: the two characters before it.
+        ends: the ends of the blocks of the text.
+        closed: the names of the end tags of the text.
+    """
+    text, (start, end) = match.string, match.span()
+    match match.lastgroup:
+        case "block":
+            end = ends.get(end - 1, 0)
+            return end if text[start] != "{" or is_block(text, start, end) else 0
+        case "bare":
+            return end if match["name"] in closed else 0
+        case "address" if text[start] == "w" and _IS_WORD.match(before[-1:]):
+            return 0
+        case "address":
+            return _end_of_address(text, start, end, ends)
+        case "percent" if _BEHIND_NUMBER.search(before):
             conversion = _CONVERSION.match(text, start)
-            end = conversion.end() if conversion else -1
-        elif kind == "prose" and _goes_on(text[max(behind, start - 1) : start], text[start]):
-            skipped, end = end, -1
-        if end >= 0:
-            spans.append((start, end))
-            if len(spans) % MANY == 0:
-                WATCH.get()(0, MANY)
-        at = end if end >= 0 else skipped
-    return spans
+            return conversion.end() if conversion else 0
+        case "prose" if _goes_on(before[-1:], text[start]):
+            return 0
+    return end
 
 
 def _goes_on(before: str, sign: str) -> bool:
@@ -145,8 +155,8 @@ def _end_of_address(text: str, start: int, end: int, ends: Mapping[int, int]) ->
             end = brace.start()
             break
     counts = Counter(text[start:end])
-    while end > start and ((char := text[end - 1]) in _LAST_OF_SENTENCE or char in _CLOSED_BY):
-        if char in _CLOSED_BY and counts[char] <= counts[_CLOSED_BY[char]]:
+    while end > start and (char := text[end - 1]) in _LAST_OF_SENTENCE:
+        if counts[char] <= counts[_CLOSED_BY.get(char, "")]:
             break
         counts[char] -= 1
         end -= 1

@@ -5,8 +5,9 @@ around those in the same part of the sentence.
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 
 from heedful.spans.placeholders import Range, find
 from heedful.spans.spanned_text import Builder, Code, Element, Kept, Span, SpannedText, edges, parts
@@ -78,60 +79,61 @@ def _cut_words(
         The spans of both, and the links between them.
     """
     source, target = words(sentence.text), words(translation)
+    links = [(src, tgt) for src, tgt in links if src < len(source) and tgt < len(target)]
     inside, cut_by_elements = _cuts(sentence, source)
     if not inside:
         return source, target, links
-    targets: dict[int, list[int]] = {src: [] for src in inside}
+    targets = defaultdict[int, list[int]](list)  # of cut source words
+    others: set[int] = set()  # which are linked with words that are not cut, and so stay whole
     for src, tgt in links:
-        if src in targets and tgt < len(target):
+        if src in inside:
             targets[src].append(tgt)
-    # Find the target word to cut for each cut source word: not one that is linked to an uncut word.
-    others = {tgt for src, tgt in links if src not in inside}
-    by_text: dict[str, list[int]] = {}
-    for tgt in range(len(target)):
+        else:
+            others.add(tgt)
+    by_text = defaultdict[str, list[int]](list)
+    for tgt, (start, end) in enumerate(target):
         if tgt not in others:
-            by_text.setdefault(translation[slice(*target[tgt])].casefold(), []).append(tgt)
-    of_target: dict[int, tuple[int, list[int]]] = {}  # the source word, and where the target word is cut
+            by_text[translation[start:end].casefold()].append(tgt)
+    source_of: dict[int, int] = {}  # the cut source word of a target word
+    tgt_cuts: dict[int, list[int]] = {}
     for src, cuts in inside.items():
         word = sentence.text[slice(*source[src])]
-        same = by_text.get(word.casefold(), [])
-        by_length = sorted(targets[src], key=lambda tgt: target[tgt][0] - target[tgt][1])
-        candidates = by_length if src in cut_by_elements else ()
-        best = same.pop(0) if same else next((tgt for tgt in candidates if tgt not in of_target), None)
-        if best is not None:
-            places = _shares(word, cuts, translation[slice(*target[best])])
-            of_target[best] = src, [target[best][0] + place for place in places]
-    chosen = {src: tgt for tgt, (src, places) in of_target.items() if places}
-    src_spans, src_parts = _with_cuts(
-        source, {src: [source[src][0] + each for each in inside[src]] for src in chosen}
-    )
-    tgt_spans, tgt_parts = _with_cuts(target, {tgt: of_target[tgt][1] for tgt in chosen.values()})
+        same = by_text[word.casefold()]
+        candidates = same[:1]
+        if not same and src in cut_by_elements:
+            free = (tgt for tgt in targets[src] if tgt not in source_of)
+            candidates = sorted(free, key=lambda tgt: target[tgt][0] - target[tgt][1])
+        for tgt in candidates[:1]:
+            del same[:1]
+            source_of[tgt] = src
+            tgt_cuts[tgt] = _shares(word, cuts, translation[slice(*target[tgt])])
+    chosen = {src: tgt for tgt, src in source_of.items() if tgt_cuts[tgt]}
+    src_spans, src_parts = _with_cuts(source, {src: inside[src] for src in chosen})
+    tgt_spans, tgt_parts = _with_cuts(target, tgt_cuts)
     # A cut source word is linked only with its target word, part by part; other links hold for all parts.
-    cut_links = {(src, tgt) for src, tgt in chosen.items()}
-    part_links = [
-        (one, other)
-        for src, tgt in {*links, *cut_links}
-        if src < len(src_parts) and tgt < len(tgt_parts) and (src not in chosen or (src, tgt) in cut_links)
-        for number, one in enumerate(src_parts[src])
-        for place, other in enumerate(tgt_parts[tgt])
-        if (src, tgt) not in cut_links or number == place
-    ]
+    part_links: list[tuple[int, int]] = []
+    for src, tgt in links:
+        if src not in chosen:
+            part_links += product(src_parts[src], tgt_parts[tgt])
+    for src, tgt in chosen.items():
+        part_links += zip(src_parts[src], tgt_parts[tgt], strict=True)
     return src_spans, tgt_spans, part_links
 
 
 def _cuts(sentence: SpannedText, source: Sequence[Range]) -> tuple[dict[int, list[int]], set[int]]:
     """Return the places of cuts inside words, by number of the word, and the words that elements cut."""
     starts = [start for start, _ in source]
-    inside: dict[int, set[int]] = {}
+    inside = defaultdict[int, set[int]](set)
     by_elements: set[int] = set()
     for position, what, span in edges(sentence.spans):
         number = bisect_left(starts, position) - 1
         if number >= 0 and (what != "point" or span.kind in ("point", "wbr")):
             start, end = source[number]
             if start < position < end and (start, end) not in sentence.placeholders:
-                inside.setdefault(number, set()).add(position - start)
-                by_elements |= {number} if what != "point" else set()
-    return {number: sorted(each) for number, each in inside.items() if len(each) <= _MAX_CUTS}, by_elements
+                inside[number].add(position - start)
+                if what != "point":
+                    by_elements.add(number)
+    return {number: sorted(cuts) for number, cuts in inside.items() if len(cuts) <= _MAX_CUTS}, by_elements
 
 
 def _shares(word: str, cuts: Sequence[int], target: str) -> list[int]:
@@ -156,7 +158,7 @@ def _with_cuts(spans: Sequence[Range], cuts: Mapping[int, Sequence[int]]) -> tup
     parts: list[range] = []
     for number, (start, end) in enumerate(spans):
         first = len(finer)
-        finer += pairwise((start, *cuts.get(number, ()), end))
+        finer += pairwise((start, *(start + cut for cut in cuts.get(number, ())), end))
         parts.append(range(first, len(finer)))
     return finer, parts
 
@@ -178,16 +180,9 @@ class _Gaps:
         self.num_words = len(spans)
         self._starts = [start for start, _ in src_spans]
         # A link between a word and a sign is a mistake: of a full stop that the source does not have, mostly.
-        self._src_signs, self._tgt_signs = (
-            [not any(map(str.isalnum, text[start:end])) for start, end in ranges]
-            for text, ranges in (of_source, of_translation)
-        )
-        linked = [
-            (src, tgt)
-            for src, tgt in links
-            if src < len(src_spans) and tgt < len(spans) and self._src_signs[src] == self._tgt_signs[tgt]
-        ]
-        self._aligned = Aligned(linked, len(src_spans), len(spans)) if linked else None
+        self._src_signs, self._tgt_signs = _signs(*of_source), _signs(*of_translation)
+        linked = [(src, tgt) for src, tgt in links if self._src_signs[src] == self._tgt_signs[tgt]]
+        self._aligned = Aligned(linked, len(src_spans), len(spans))
         self._letters = [0, *accumulate(not character.isspace() for character in source)]
         self._ends = [0, *accumulate(end - start for start, end in spans)]
 
@@ -208,12 +203,11 @@ class _Gaps:
         if first == behind:  # a point, or an element without words
             gap = self.gap(start)
             return gap, gap
-        span = self._aligned.span(first, behind) if self._aligned else None
-        if span is not None:
+        if span := self._aligned.span(first, behind):
             return span
         low, high = self._gap_by_share(start), self._gap_by_share(end)
         has_words = not all(self._src_signs[first:behind])
-        candidates = [word for word, is_sign in enumerate(self._tgt_signs) if not (is_sign and has_words)]
+        candidates = [word for word, is_sign in enumerate(self._tgt_signs) if not is_sign or not has_words]
         if not candidates or any(low <= word < high for word in candidates):
             return low, high
         nearest = min(candidates, key=lambda word: abs(word - low))
@@ -221,8 +215,7 @@ class _Gaps:
 
     def gap(self, position: int) -> int:
         """Return the gap that stands for the one before a character of the source."""
-        near = self._gap_by_share(position)
-        return self._aligned.gap(self._word(position), near=near) if self._aligned else near
+        return self._aligned.gap(self._word(position), near=self._gap_by_share(position))
 
     def _word(self, position: int) -> int:
         """Return the number of source words that begin before a character."""
@@ -231,11 +224,12 @@ class _Gaps:
     def _gap_by_share(self, position: int) -> int:
         words_before = self._ends[-1] * self._letters[position] / max(1, self._letters[-1])
         above = bisect_left(self._ends, words_before)
-        below = max(0, above - 1)
-        nearer = (
-            above < len(self._ends) and self._ends[above] - words_before < words_before - self._ends[below]
-        )
-        return above if nearer else below
+        return min((max(0, above - 1), above), key=lambda gap: abs(self._ends[gap] - words_before))
+
+
+def _signs(text: str, ranges: Sequence[Range]) -> list[bool]:
+    """Return whether each word has no letter and no digit."""
+    return [not any(map(str.isalnum, text[start:end])) for start, end in ranges]
 
 
 class _Writer:
@@ -254,29 +248,28 @@ class _Writer:
 
     def open(self, element: Element, gap: int, source: str) -> None:
         """Begin an element in a gap, with as much white space before it as in the source."""
-        first = element.inside[0] if element.inside else None
-        if element.is_empty and isinstance(first, Kept) and first.beside[0].isspace():
-            self._lead(first, gap)  # outside of the element
+        match element.inside:
+            case (Kept() as first, *_) if element.is_empty and first.beside[0].isspace():
+                self._lead(first, gap)  # outside of the element
         if element.opening is not None:
             is_before_space = source[element.start : element.start + 1].isspace()
             self._go(gap, _spaces_before(source, element.start) if is_before_space else -1)
-            self.built.open(element.opening, kind=element.kind, format=element.format)
+            self.built.open(element.opening, is_low=element.is_low, format=element.format)
 
     def close(self, element: Element, gap: int, source: str) -> None:
         """End an element in a gap."""
         if element.closing is None:
             return
-        spaces = before = 0
         if element.is_empty:
-            if not element.inside and source[element.start : element.start + 1].isspace():
-                before = _spaces_before(source, element.start)
-        elif element.opening is not None:
-            last = element.inside[-1] if element.inside else None
-            is_behind_point = last is not None and last.kind in _SHOWN and last.end == element.end
-            spaces = 0 if is_behind_point else _spaces_before(source, element.end)
-        self._go(gap, before or spaces)
+            is_after_space = not element.inside and source[element.start : element.start + 1].isspace()
+        else:
+            last = (span for span in element.inside[-1:] if span.end == element.end)
+            is_after_space = element.opening is not None and not any(span.kind in _SHOWN for span in last)
+        spaces = _spaces_before(source, element.end) if is_after_space else 0
+        self._go(gap, spaces)
         self.built.close(element.closing)
-        self._space_is_pending = self._space_is_pending or (before > 0 and self._at == self._starts[gap])
+        if element.is_empty and spaces and self._at == self._starts[gap]:
+            self._space_is_pending = True
 
     def point(self, span: Code | Kept, gap: int, source: str) -> None:
         """Write a point in a gap."""
@@ -287,9 +280,10 @@ class _Writer:
             self._shown(span, gap, (before, after))
         else:
             self._go(gap, 0 if before and not before.isspace() else -1)
-            self.built.add([("point", "", span)])
+            self.built.place(span)
             is_apart = before.isspace() and after.isspace() and span.kind != "wbr"
-            self._space_is_pending = self._space_is_pending or (is_apart and self._at == self._starts[gap])
+            if is_apart and self._at == self._starts[gap]:
+                self._space_is_pending = True
 
     def _kept(self, span: Kept, gap: int) -> None:
         """Write what the model has not seen."""
@@ -302,7 +296,7 @@ class _Writer:
             self.go_to(self._ends[gap])
             self._space_is_pending = False
             self.built.add(parts(span.text))
-            self._run, self._placeholders = "", set()
+            self._end_run()
             self._at, self._last = max(self._at, self._starts[gap]), " "
 
     def _go(self, gap: int, num_spaces: int) -> None:
@@ -311,7 +305,7 @@ class _Writer:
         self.go_to(behind if num_spaces < 0 else min(behind, self._ends[gap] + num_spaces))
         if num_spaces:
             self._write_pending_space()
-        self._run, self._placeholders = "", set()
+        self._end_run()
 
     def _lead(self, span: Kept, gap: int) -> None:
         """Write the space before a placeholder that is first in an element, before the element's tag."""
@@ -339,8 +333,8 @@ class _Writer:
         if isinstance(span, Kept):
             self._write_placeholder(span.text)
         else:
-            self.built.add([("point", "", span)])
-            self._run, self._placeholders = "", set()
+            self.built.place(span)
+            self._end_run()
             self._last = ">"
         self._space_is_pending = space_after and not has_space
 
@@ -364,7 +358,7 @@ class _Writer:
         self._last = text[-1:]
         last_space = max((at for at, char in enumerate(text) if char.isspace()), default=-1)
         if last_space >= 0:
-            self._run, self._placeholders = "", set()
+            self._end_run()
         self._run += text[last_space + 1 :]
 
     def _write_placeholder(self, kept: SpannedText) -> None:
@@ -377,7 +371,10 @@ class _Writer:
         """Write a space if a placeholder would be read as something else with what follows."""
         if self._run and expected and not expected <= set(find(self._run + following)):
             self.built.text(" ")
-            self._run, self._placeholders = "", set()
+            self._end_run()
+
+    def _end_run(self) -> None:
+        self._run, self._placeholders = "", set()
 
 
 def _spaces_before(text: str, position: int) -> int:

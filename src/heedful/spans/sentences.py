@@ -21,6 +21,7 @@ from heedful.spans.spanned_text import (
     DIRECTIONS,
     Builder,
     Edge,
+    Kept,
     SpannedText,
     are_opposite,
     edges,
@@ -31,7 +32,7 @@ from heedful.spans.spanned_text import (
 from heedful.text.scripts import UNSPACED
 from heedful.text.sentences import Sentence, joint, split_sentences
 
-_WITHOUT_GAP = ("element", "low", "blank", "mark")  # kinds of spans
+_WITHOUT_GAP = ("element", "blank", "mark")  # kinds of spans
 _MAX_JOINED = 2000  # characters of sentences joined so that no placeholder is cut
 _MAX_SHOWN = 100  # characters of the placeholders of a sentence that a model sees; it would not keep more
 _BETWEEN = re.compile(r"[!-/:-@\[-`|~\u00b7\u2013\u2014\u2026]{0,3}")  # of two that stay together: %d/%d
@@ -96,12 +97,9 @@ def split(text: SpannedText, *, within_lines: bool = True) -> Segments:
     between: list[SpannedText] = []
     at = edge = 0
     for start, end in _without_splits(split_sentences(text.text, within_lines=within_lines), text):
-        own_ranges = text.placeholders[bisect_left(starts, start) : bisect_left(starts, end)]
-        ranges = tuple(_with_isolates(text.text, each, positions) for each in own_ranges)
-        bounds = [start, *chain.from_iterable(ranges), end]
-        if not any(
-            has_letters(text.text[low:high]) for low, high in zip(bounds[::2], bounds[1::2], strict=True)
-        ):
+        placeholders = text.placeholders[bisect_left(starts, start) : bisect_left(starts, end)]
+        ranges = [_with_isolates(text.text, placeholder, positions) for placeholder in placeholders]
+        if not has_letters(_outside(text.text, ranges, start, end)):
             continue
         outer_start, outer_end = start, end
         start, end = _without_directions(text.text, at, start, end, ranges)
@@ -118,9 +116,8 @@ def split(text: SpannedText, *, within_lines: bool = True) -> Segments:
             if left[i][1] == "close" and id(left[i][2]) in opened:
                 behind = i + 1
         own = _cut(text, left[first:behind], start, end)
-        placeholders = tuple((low - start, high - start) for low, high in ranges)
-        sentence = SpannedText(own.text, own.spans, placeholders)
-        sentences.append(_without_invisible(sentence) if _INVISIBLE.search(own.text) else sentence)
+        inside = tuple((low - start, high - start) for low, high in ranges)
+        sentences.append(_without_invisible(SpannedText(own.text, own.spans, inside)))
         at, edge = end, behind
     between.append(_cut(text, left[edge:], at, len(text.text), unfolds=True))
     return Segments(tuple(sentences), tuple(between))
@@ -163,8 +160,6 @@ def _without_directions(text: str, at: int, start: int, end: int, ranges: Sequen
 def _cut(
     text: SpannedText, between: Sequence[Edge], start: int, end: int, *, unfolds: bool = False
 ) -> SpannedText:
-    if not between:
-        return SpannedText(text.text[start:end])
     builder = Builder()
     builder.add(parts(text, between, start=start, end=end), unfolds=unfolds)
     return builder.built()
@@ -186,44 +181,37 @@ def between_translations(segments: Segments, translations: Sequence[SpannedText]
 
 def join(segments: Segments, translations: Sequence[SpannedText]) -> SpannedText:
     """Return the text with its sentences translated."""
-    between = between_translations(segments, translations)
-    pieces = [between[0]]
-    for translation, after in zip(translations, between[1:], strict=True):
-        pieces += [translation, after]
-    if not any(piece.spans for piece in pieces):
-        return SpannedText("".join(piece.text for piece in pieces))
+    first, *others = between_translations(segments, translations)
     builder = Builder()
-    for piece in pieces:
-        builder.add(parts(piece))
+    builder.add(parts(first))
+    for translation, after in zip(translations, others, strict=True):
+        builder.add(parts(translation))
+        builder.add(parts(after))
     return builder.built()
 
 
-def _without_splits(sentences: Iterable[Sentence], text: SpannedText) -> Iterator[Range]:
-    """Yield where sentences begin and end: two are one if a placeholder would be cut between them.
+def _without_splits(sentences: Iterable[Sentence], text: SpannedText) -> list[Range]:
+    """Return where sentences begin and end: two are one if a placeholder would be cut between them.
 
     If that would be too long, the first of them goes to the end of the placeholder.
     """
-    left = iter(text.placeholders)
-    placeholder = next(left, None)
-    sentence: Range | None = None
+    ends = [end for _, end in text.placeholders]
+    found = [(0, 0)]  # before the first sentence
     at = 0
-    for each in sentences:
-        start = at + len(each.space)
-        at = start + len(each.text)
-        if sentence is not None:
-            while placeholder is not None and placeholder[1] <= sentence[1]:
-                placeholder = next(left, None)
-            if placeholder is not None and placeholder[0] < sentence[1]:
-                if at - sentence[0] <= _MAX_JOINED or placeholder[1] >= at:
-                    sentence = (sentence[0], at)
-                    continue
-                sentence, start = (sentence[0], placeholder[1]), placeholder[1]
-                while text.text[start].isspace():
-                    start += 1
-            yield sentence
-        sentence = (start, at)
-    if sentence is not None:
-        yield sentence
+    for sentence in sentences:
+        first, stop = found[-1]
+        start = at + len(sentence.space)
+        at = start + len(sentence.text)
+        number = bisect_right(ends, stop)
+        cut = [end for low, end in text.placeholders[number : number + 1] if low < stop]
+        if cut and (at - first <= _MAX_JOINED or cut[0] >= at):
+            found[-1] = first, at
+            continue
+        if cut:
+            found[-1] = first, cut[0]
+            start = at - len(text.text[cut[0] : at].lstrip())
+        found.append((start, at))
+    return found[1:]
 
 
 def _without_invisible(sentence: SpannedText) -> SpannedText:
@@ -235,14 +223,23 @@ def _without_invisible(sentence: SpannedText) -> SpannedText:
         number = bisect_right(starts, at) - 1
         return number < 0 or at >= sentence.placeholders[number][1]
 
-    removed = [each.start() for each in _INVISIBLE.finditer(text) if is_free(each.start())]
+    found = (match.start() for match in _INVISIBLE.finditer(text))
+    removed = [at for at in found if is_free(at)]
+    if not removed:
+        return sentence
 
     def move(position: int) -> int:
         return position - bisect_left(removed, position)
 
-    left = [text[start + 1 : end] for start, end in pairwise((-1, *removed, len(text)))]
+    left = _outside(text, ((at, at + 1) for at in removed))
     placeholders = tuple((move(start), move(end)) for start, end in sentence.placeholders)
-    return SpannedText("".join(left), moved(sentence.spans, move), placeholders)
+    return SpannedText(left, moved(sentence.spans, move), placeholders)
+
+
+def _outside(text: str, ranges: Iterable[Range], start: int = 0, end: int | None = None) -> str:
+    """Return a part of a text without some ranges in it."""
+    bounds = [start, *chain.from_iterable(ranges), end]
+    return "".join(text[low:high] for low, high in [*pairwise(bounds)][::2])
 
 
 def route(sentence: SpannedText) -> Routed:
@@ -270,9 +267,9 @@ def restored(
     """
     own = Counter(sentence.text[start:end] for start, end in sentence.placeholders)
     if routed.is_whole and own:
-        outputs = [output for output in outputs if output is outputs[0] or placeholders(output.text) == own]
         if placeholders(outputs[0].text) != own:
             return ()
+        outputs = [output for output in outputs if placeholders(output.text) == own]
     projected: list[SpannedText] = []
     for output in outputs:
         text = output.text if routed.is_whole else _without(own, output.text)
@@ -283,13 +280,7 @@ def restored(
 
 def _without(own: Counter[str], translation: str) -> str:
     """Return a translation without placeholders that the model has not seen."""
-    left: list[str] = []
-    at = 0
-    for start, end in find(translation):
-        if translation[start:end] in own:
-            left.append(translation[at:start])
-            at = end
-    return "".join([*left, translation[at:]])
+    return _outside(translation, (place for place in find(translation) if translation[slice(*place)] in own))
 
 
 def without_placeholders(sentence: SpannedText) -> Routed:
@@ -302,9 +293,9 @@ def without_placeholders(sentence: SpannedText) -> Routed:
         behind = bisect_right(positions, start)
         builder.add(parts(sentence, left[done:behind], start=at, end=start))
         done, at = bisect_left(positions, end), end
-        inside = [each for each in left[behind:done] if each[2].kind == "break"]
+        inside = [edge for edge in left[behind:done] if edge[2].kind == "break"]
         beside = text[start - 1 : start], text[end : end + 1]
-        builder.keep(_cut(sentence, inside, start, end), "placeholder", beside=beside)
+        builder.place(Kept(0, 0, "placeholder", _cut(sentence, inside, start, end), beside))
         if all(map(_IS_WORD.match, beside)):
             builder.text(" ")
         builder.add(("point", "", span) for _, _, span in left[behind:done] if span.kind != "break")

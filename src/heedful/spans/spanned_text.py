@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 from heedful.spans.placeholders import Range, find
 from heedful.text.scripts import CJK
@@ -21,6 +21,7 @@ DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068
 _FROM_RIGHT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")  # letters of Hebrew, Arabic and others
 _MAX_MARK = 12  # characters of a mark
 _APART = ("tag", "object")
+_CHARACTER_OF = {"break": BREAK, "blank": " "}  # of kinds of points that have one
 # What goes with the word before it, and which letters and signs are before and after.
 _MARK = re.compile(r"[*\u00a7\u00b6]|[^\w\s&<>]*\d[^\s&<>A-Za-z]*")
 _BEFORE_NUMBER = re.compile(r"(?:[^\W\d_]|[^\d\s][.,;:!?)\]}»”’'\"])\Z")
@@ -39,7 +40,7 @@ class Element:
         opening: the markup before the content; None if the element began before this part of the text.
         closing: the markup after the content; None if the element goes on after this part of the text.
         inside: the spans inside.
-        kind: "low" for a subscript, else "element".
+        is_low: whether it is a subscript.
         format: what else the format writes the element by.
     """
 
@@ -48,8 +49,9 @@ class Element:
     opening: str | None = ""
     closing: str | None = ""
     inside: tuple["Span", ...] = ()
-    kind: Literal["element", "low"] = "element"
+    is_low: bool = False
     format: object = None
+    kind: ClassVar = "element"
 
     @property
     def is_empty(self) -> bool:
@@ -219,15 +221,13 @@ class Builder:
         self.last = (self.last + text)[-2:]
         self.length += len(text)
 
-    def open(
-        self, opening: str = "", *, kind: Literal["element", "low"] = "element", format: object = None
-    ) -> None:
+    def open(self, opening: str = "", *, is_low: bool = False, format: object = None) -> None:
         """Begin an element; one nested more than 50 deep becomes two points."""
         if len(self._open) == _MAX_DEPTH:
             self._num_too_deep += 1
             self.point(opening, format=format)
             return
-        self._open.append((self.length, Element(0, 0, opening, kind=kind, format=format), self._spans))
+        self._open.append((self.length, Element(0, 0, opening, is_low=is_low, format=format), self._spans))
         self._spans = []
 
     def close(self, closing: str | None = "", *, format: object = None) -> None:
@@ -244,23 +244,13 @@ class Builder:
 
     def point(self, markup: str, kind: Kind = "point", *, format: object = None) -> None:
         """Add markup without characters of its own; a break has one."""
-        start = self.length
-        if kind == "break":
-            self.text(BREAK)
-        self._spans.append(Code(start, self.length, markup, kind, format))
+        self.place(Code(0, 0, markup, kind, format))
 
-    def keep(
-        self,
-        text: SpannedText,
-        kind: Literal["mark", "blank", "placeholder"],
-        *,
-        beside: tuple[str, str] = ("", ""),
-    ) -> None:
-        """Add a text that a model does not see; a blank has a character, a space."""
+    def place(self, span: Span) -> None:
+        """Add a code or a kept text here, wherever it was; a break and a blank have a character."""
         start = self.length
-        if kind == "blank":
-            self.text(" ")
-        self._spans.append(Kept(start, self.length, kind, text, beside))
+        self.text(_CHARACTER_OF.get(span.kind, ""))
+        self._spans.append(replace(span, start=start, end=self.length))
 
     def attach(self, raw: str) -> bool:
         """Add markup to a span that ends here; return whether there is one."""
@@ -268,7 +258,7 @@ class Builder:
         if last is None or last.end != self.length or last.kind == "break":
             return False
         if isinstance(last, Element):
-            self._spans[-1] = replace(last, closing=(last.closing or "") + raw)
+            self._spans[-1] = replace(last, closing=f"{last.closing}{raw}")
         elif isinstance(last, Code):
             self._spans[-1] = replace(last, markup=last.markup + raw)
         return True
@@ -278,17 +268,14 @@ class Builder:
         for what, piece, span in added:
             if span is None:
                 self.text(piece)
-            elif isinstance(span, Code):
-                self.point(span.markup, span.kind, format=span.format)
-            elif isinstance(span, Kept):
-                if unfolds:
-                    self.add(parts(span.text))
-                else:
-                    self.keep(span.text, span.kind, beside=span.beside)
+            elif unfolds and isinstance(span, Kept):
+                self.add(parts(span.text))
+            elif not isinstance(span, Element):
+                self.place(span)
             elif what == "open":
-                self.open(span.opening or "", kind=span.kind, format=span.format)
+                self.open(piece, is_low=span.is_low, format=span.format)
             else:
-                self.close(span.closing)
+                self.close(piece)
 
     def built(self) -> SpannedText:
         """Return the text; elements that are open continue after it."""
@@ -301,11 +288,9 @@ class Builder:
 
         No tag is in a placeholder, except <wbr> in an address.
         """
-        new = self.built()
-        if any(_is_refined(new.text, span) for _, what, span in edges(new.spans) if what != "close"):
-            refined = Builder()
-            _refine(new, new.spans, 0, len(new.text), refined)
-            new = refined.built()
+        whole, refined = self.built(), Builder()
+        _refine(whole, whole.spans, 0, len(whole.text), refined)
+        new = refined.built()
         addresses = [at for match in _ADDRESS.finditer(new.text) for at in match.span()]
         bounds = {
             position
@@ -330,32 +315,26 @@ def moved(spans: Sequence[Span], move: Callable[[int], int]) -> tuple[Span, ...]
     return tuple(new)
 
 
-def _is_refined(text: str, span: Span) -> bool:
-    """Return whether a span may become a mark or a blank."""
-    if isinstance(span, Element):
-        return _is_mark(text, span, text[max(0, span.start - 2) : span.start])
-    return span.kind in _APART
-
-
 def _refine(whole: SpannedText, spans: Sequence[Span], start: int, end: int, refined: Builder) -> None:
     """Copy spans and the characters around them: marks without their text, a blank for tags between words."""
     index = 0
     while index < len(spans):
         span, behind = spans[index], index + 1
         refined.text(whole.text[start : span.start])
+        after = whole.text[span.start : span.start + 1]
         if isinstance(span, Element):
             _refine_element(whole, span, refined)
-        else:
-            after = whole.text[span.start : span.start + 1]
-            # Either all tags in one place separate words, or none does.
-            if is_apart := _is_apart(span, refined.last[-1:] + after):
-                while behind < len(spans) and _are_in_one_place(span, spans[behind]):
-                    behind += 1
+        elif not _is_apart(span, refined.last[-1:] + after):
+            refined.place(span)
+        else:  # either all tags in one place separate words, or none does
+            while behind < len(spans) and _are_in_one_place(span, spans[behind]):
+                behind += 1
+            tags = spans[index:behind]
             follows = spans[behind].start if behind < len(spans) else end
-            if is_apart and follows > span.start and _are_words(refined.last, after):
-                refined.keep(SpannedText("", moved(spans[index:behind], lambda _: 0)), "blank")
-            else:
-                refined.add(("point", "", code) for code in spans[index:behind])
+            if follows > span.start and _are_words(refined.last, after):
+                tags = [Kept(0, 0, "blank", SpannedText("", moved(tags, lambda _: 0)))]
+            for tag in tags:
+                refined.place(tag)
         start, index = span.end, behind
     refined.text(whole.text[start:end])
 
@@ -364,9 +343,9 @@ def _refine_element(whole: SpannedText, element: Element, refined: Builder) -> N
     """Copy an element, or keep it as a mark."""
     if _is_mark(whole.text, element, refined.last):
         own = moved([element], lambda at: at - element.start)
-        refined.keep(SpannedText(whole.text[element.start : element.end], own), "mark")
+        refined.place(Kept(0, 0, "mark", SpannedText(whole.text[element.start : element.end], own)))
         return
-    refined.open(element.opening or "", kind=element.kind, format=element.format)
+    refined.open(element.opening or "", is_low=element.is_low, format=element.format)
     _refine(whole, element.inside, element.start, element.end, refined)
     refined.close(element.closing)
 
@@ -392,7 +371,7 @@ def _is_mark(text: str, span: Element, before: str) -> bool:
         span: the element.
         before: the last two characters before it.
     """
-    if span.kind == "low" or span.opening is None:
+    if span.is_low:
         return False
     own = text[span.start : span.end]
     if not 0 < len(own) <= _MAX_MARK or not (_MARK.fullmatch(own) or find(own) == [(0, len(own))]):
@@ -427,19 +406,16 @@ def with_line_ends(
         length: the number of characters of the source.
         places: where a line may end: at a blank, which the line end replaces, or between two characters.
     """
-    if not line_ends:
-        return text
-    free = [each.span() for each in places.finditer(text.text)]
+    free = [place.span() for place in places.finditer(text.text)]
     chosen: list[tuple[Range, str]] = []  # from the last to the first
     for position, end in reversed(line_ends):
         if not free:
             break
         expected = (position + 1) / (length + 1) * (len(text.text) + 1) - 1
         index = bisect_left(free, (expected,))
-        if index == len(free) or (index and expected - free[index - 1][0] <= free[index][0] - expected):
-            index -= 1
-        chosen.append((free[index], end))
-        del free[index:]
+        best = min(free[max(0, index - 1) : index + 1], key=lambda place: abs(place[0] - expected))
+        chosen.append((best, end))
+        del free[bisect_left(free, best) :]
     builder = Builder()
     num_added = 0  # line ends that replace no blank
     for what, piece, span in parts(text):

@@ -39,9 +39,9 @@ def words(text: str) -> list[Range]:
                 low += 1
             ranges.append((low, high))
             is_open = match["letters"] is not None
-        ranges += [(start, end)] if end > start else []
+        ranges.append((start, end))
         at = end
-    return ranges
+    return ranges[:-1]  # without the end of the text
 
 
 class Aligned:

@@ -20,6 +20,7 @@ from heedful.text.tokenizer import Id
 Normalizer = Callable[[str], tuple[str, Sequence[int]]]
 SingleWord = Literal["spaces", "words"]
 _WORD = re.compile(r"\w")
+_NOTHING = "(?!)"  # a pattern that no text matches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +58,14 @@ class AddedToken:
 
 def write_added(tokens: Iterable[AddedToken]) -> dict[str, Json]:
     """Return the tokens under the key "added"; nothing if there are none."""
-    written: list[Json] = [asdict(each) for each in tokens]
+    written: list[Json] = [*map(asdict, tokens)]
     return {"added": written} if written else {}
+
+
+def with_flags(special: Mapping[str, int], added: Iterable[AddedToken]) -> dict[str, AddedToken]:
+    """Return special tokens and added ones by their texts; the flags of an added one count."""
+    plain = {text: AddedToken(content=text, id=i, special=True) for text, i in special.items()}
+    return plain | {token.content: token for token in added}
 
 
 Part = tuple[AddedToken | None, int, int]  # a token or the text between tokens: its start and end
@@ -81,14 +88,13 @@ class AddedTokens:
                 self._normalized[normalize(token.content)[0]] = token
             else:
                 self._plain[token.content] = token
-        self._patterns = [_pattern(each) for each in (self._plain, self._normalized)]
+        self._patterns = _pattern(self._plain), _pattern(self._normalized)
 
     def split(self, text: str) -> list[Part]:
         """Return the tokens in a text and the texts between them, in their order; none is empty."""
         parts = _split(text, self._patterns[0], self._plain)
-        if not self._normalized:
+        if self._normalize is None:
             return parts
-        assert self._normalize is not None
         result: list[Part] = []
         for token, first, last in parts:
             if token is not None:
@@ -100,10 +106,10 @@ class AddedTokens:
         return result
 
 
-def _split(text: str, pattern: re.Pattern[str] | None, tokens: Mapping[str, AddedToken]) -> list[Part]:
+def _split(text: str, pattern: re.Pattern[str], tokens: Mapping[str, AddedToken]) -> list[Part]:
     parts: list[Part] = []
     last = 0
-    for match in pattern.finditer(text) if pattern is not None else ():
+    for match in pattern.finditer(text):
         token, (start, end) = tokens[match[0]], match.span()
         if not _is_word(token, text, start, end):
             last = _cut_at_rejected(token, text, parts, last, (start, end))
@@ -144,6 +150,6 @@ def _cut_at_rejected(
     return end
 
 
-def _pattern(tokens: Mapping[str, AddedToken]) -> re.Pattern[str] | None:
+def _pattern(tokens: Mapping[str, AddedToken]) -> re.Pattern[str]:
     ordered = sorted(tokens, key=lambda token: (-len(token), token))
-    return re.compile("|".join(map(re.escape, ordered))) if ordered else None
+    return re.compile("|".join(map(re.escape, ordered)) or _NOTHING)

@@ -58,7 +58,7 @@ def closest_code(code: str, known: Iterable[str]) -> str | None:
     base = code.split("-")[0]
     if base in codes:
         return base
-    return next((each for each in codes if each.split("-")[0] == base), None)
+    return next((other for other in codes if other.split("-")[0] == base), None)
 
 
 @dataclass(frozen=True, order=True)

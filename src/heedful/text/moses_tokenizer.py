@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from heedful.errors import TokenizerError, needing
 from heedful.settings.parsing import shown
-from heedful.text.added_tokens import AddedToken, AddedTokens, Part, write_added
+from heedful.text.added_tokens import AddedToken, AddedTokens, Part, with_flags, write_added
 from heedful.text.tokenizer import (
     ListedTokenizer,
     SpecialIds,
@@ -99,9 +99,7 @@ class MosesTokenizer(ListedTokenizer):
         self._added = tuple(added)
         self._special = {self._tokens[i]: i for i in self._saved_ids.values()}
         self._special |= {token.content: token.id for token in added if token.special}
-        with_flags = {text: AddedToken(content=text, id=i, special=True) for text, i in self._special.items()}
-        with_flags |= {token.content: token for token in added}
-        self._split = AddedTokens(() if rules == "argos" else with_flags.values())
+        self._split = AddedTokens(() if rules == "argos" else with_flags(self._special, added).values())
         self._language, self._rules = language, rules
         self._clean_up_spaces = clean_up_spaces
         if rules != "parlai":
@@ -251,20 +249,18 @@ def read_merges(lines: Iterable[str]) -> list[tuple[str, str]]:
 
 def _spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
     """Return the span of each word: where it stands, or what its neighbours leave."""
-    found: list[tuple[int, int] | None] = []
-    end = 0
-    for word in words:
-        at = text.find(word, end)
-        found.append(None if at < 0 else (at, at + len(word)))
-        end = end if at < 0 else at + len(word)
-    spans, last = list[tuple[int, int]](), 0
-    for i, span in enumerate(found):
-        if span is None:
-            following = next((start for start, _ in filter(None, found[i + 1 :])), len(text))
-            span = (last, following)
-        spans.append(span)
-        last = span[1]
-    return spans
+    spans: list[tuple[int, int]] = []
+    num_missing = end = 0  # the words since the last that was found, and its end
+    for word in (*words, ""):  # the end of the text is found last
+        at = text.find(word, end) if word else len(text)
+        if at < 0:
+            num_missing += 1
+            continue
+        if num_missing:  # the first of them has all that is left between its neighbours
+            spans += [(end, at), *[(at, at)] * (num_missing - 1)]
+        spans.append((at, at + len(word)))
+        num_missing, end = 0, at + len(word)
+    return spans[:-1]
 
 
 def _spread(tokens: Sequence[str], start: int, end: int) -> list[tuple[int, int]]:

@@ -85,16 +85,17 @@ def is_file_of_a_pair(name: str) -> bool:
 def _load(stem: Path) -> Tokenizer:
     for suffix, (kind, others) in _KINDS.items():
         if stem.with_name(stem.name + suffix).exists():
-            files = dict[str, bytes]()
-            for name in (suffix, *others):
-                path = stem.with_name(stem.name + name)
-                try:
-                    files[name] = read_limited(path)
-                except (OSError, ValueError) as error:
-                    reason = error.strerror if isinstance(error, OSError) else error
-                    raise TokenizerError(f"{path}: cannot be read ({reason}); restore the file") from error
+            files = {name: _content(stem.with_name(stem.name + name)) for name in (suffix, *others)}
             return kind.from_files(files, name=str(stem))
     raise TokenizerError(f"{stem}{MODEL}: no such file; the directory holds no complete tokenizer")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_limited(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise TokenizerError(f"{path}: cannot be read ({reason}); restore the file") from error
 
 
 # The starts of Marian's and MADLAD-400's tags, which are in the source and name the target language.
@@ -104,19 +105,19 @@ TAGS_OF_TARGET = (">>", "<2")
 def pair_of(config: Config) -> Pair | None:
     """Return the pair that a bundle names, else the pair in the training files' names: train.en, train.de."""
     with needing("tags of languages need langcodes", extra="memories"):
-        languages = config.languages.src, config.languages.tgt
-        codes = [language_code(name or "") for name in languages]
-        endings = [_ending(name or "") for name in config.data.first_text]
-    for src, tgt in (codes, endings):
-        if src and tgt and src != tgt:
-            return Pair(src, tgt)
+        named = config.languages.src, config.languages.tgt
+        for names in (named, map(_ending, config.data.first_text)):
+            src, tgt = (language_code(name or "") for name in names)
+            if src and tgt and src != tgt:
+                return Pair(src, tgt)
     return None
 
 
-def _ending(name: str) -> str | None:
-    path = Path(name)
+def _ending(name: str | None) -> str:
+    """Return the end of a file's name that may be a language: two or three letters."""
+    path = Path(name or "")
     ending = (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix[1:]
-    return language_code(ending) if len(ending) <= 3 else None
+    return ending if len(ending) <= 3 else ""
 
 
 def pairs_of(config: Config, tokenizers: TokenizerPair, named: Collection[Pair]) -> dict[Pair, Tags]:

@@ -38,7 +38,7 @@ def check_model(model: bytes) -> None:
 
 def read_kind(model: bytes) -> str:
     """Return the type of a model: "unigram", "bpe", "word" or "char"; ValueError if it is none of these."""
-    number = next((each for each in _values(model, *_MODEL_TYPE) if isinstance(each, int)), 1)
+    number = next((value for value in _values(model, *_MODEL_TYPE) if isinstance(value, int)), 1)
     if not model or number not in _KINDS:
         raise ValueError(f"it is empty, or its model type, {number}, does not exist")
     return _KINDS[number]
@@ -200,18 +200,16 @@ class SentencePieceTokenizer(Tokenizer):
 
     def token_scores(self) -> dict[str, tuple[int, float]]:
         """Return (id, score) by token, without special and single-byte tokens."""
-        model = self._spm
-        ordinary = (
-            i
-            for i in range(self.vocab_size)
-            if not (model.is_unknown(i) or model.is_control(i) or model.is_byte(i) or model.is_unused(i))
-        )
-        return {model.id_to_piece(i): (i, model.get_score(i)) for i in ordinary}
+        model, ids = self._spm, list(range(self.vocab_size))
+        others: set[int] = set()
+        for is_other in (model.is_unknown, model.is_control, model.is_byte, model.is_unused):
+            others.update(filter(is_other, ids))
+        return {model.id_to_piece(i): (i, model.get_score(i)) for i in ids if i not in others}
 
     def byte_ids(self) -> list[int]:
         """Return the ids of the 256 single-byte tokens in order, or an empty list if there are none."""
         ids = [self._spm.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]
-        return ids if all(self._spm.is_byte(i) for i in ids) else []
+        return ids if all(map(self._spm.is_byte, ids)) else []
 
 
 def load_sentencepiece(model: bytes, *, name: str) -> sentencepiece.SentencePieceProcessor:

@@ -27,11 +27,11 @@ _NO_START = re.compile(r"[,;:.!?…)\]}»”’%/]|[\"'`]+(?:\s|$)")
 _ABBREVIATION = re.compile(
     r"(?<!\w)(?:[^\W\d_a-z]|\w\.\s?\w|(?i:dr|mr|mrs|ms|prof|st|sr|sra|jr|capt|gen|lt|sgt|rev|hon|gov|sen|rep|col"
     r"|mme|mlle|hr|fr|bzw|vs|v|av|al|cf|ca|approx|sog))\.$"
+    r"|(?<!\S)\(?\d{1,2}[°º]?\.$"  # 25. Dezember, or the number of a list
 )
 _ELLIPSIS = re.compile(r"(?:…|\.\.|\([.!?…]+\))$")  # or a full stop that is spoken of: (.)
 _LETTER = re.compile(r"(?<!\w)\w\.$")  # z. B.
 _BEFORE_NUMBERS = re.compile(r"(?<!\w)[^\W\d_]{1,4}[°º]?\.$")  # No. p. Abs. Sept. nº.
-_ORDINAL = re.compile(r"(?<!\S)\(?\d{1,2}[°º]?\.$")  # 25. Dezember, or the number of a list
 _AROUND = 16  # characters before and after a full stop that say whether a sentence ends there
 _MAX_CHARACTERS = 1000  # of a sentence: the time to place its markup grows with the square of its length
 _CJK = f"{CJK}\u3001-\u303f\uff01-\uff9f"  # letters and punctuation
@@ -52,7 +52,7 @@ def split_sentences(text: str, *, within_lines: bool = True, at_line_ends: bool 
 
     In doubt a sentence goes on: before a small letter, after an ellipsis, abbreviation, initial or ordinal.
 
-    >>> [(each.space, each.text) for each in split_sentences(" Hello. How are you?\n\nFine! ")]
+    >>> [(sentence.space, sentence.text) for sentence in split_sentences(" Hello. How are you?\n\nFine! ")]
     [(' ', 'Hello.'), (' ', 'How are you?'), ('\n\n', 'Fine!'), (' ', '')]
 
     Args:
@@ -63,7 +63,7 @@ def split_sentences(text: str, *, within_lines: bool = True, at_line_ends: bool 
     parts = [text]
     if at_line_ends:
         ends = chain.from_iterable(match.span() for match in _LINE_END.finditer(text))
-        parts = [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
+        parts = _pieces(text, ends)
         if within_lines:
             parts = [*chain.from_iterable(map(_sentences, parts))]
     return _as_sentences(chain.from_iterable(_split(part, None, _MAX_CHARACTERS) for part in parts))
@@ -83,7 +83,7 @@ def split_text(text: str, tokenizer: Tokenizer | None, limit: int) -> list[Sente
     # A token stands for at least one byte, except for those that a tokenizer adds.
     if len(text.encode()) < limit or _lengths([text], tokenizer)[0] <= limit:
         return _as_sentences([text])
-    return _as_sentences(chain.from_iterable(_split(each, tokenizer, limit) for each in _sentences(text)))
+    return _as_sentences(chain.from_iterable(_split(part, tokenizer, limit) for part in _sentences(text)))
 
 
 def joint(space: str, source: str, before: str, after: str) -> str:
@@ -103,10 +103,9 @@ def joint(space: str, source: str, before: str, after: str) -> str:
     """
     if space not in ("", " "):
         return space
-    if (_HAS_CJK.match(before[-1:]) and _HAS_CJK.search(after)) or (
-        _HAS_CJK.match(after) and _HAS_CJK.search(before)
-    ):
-        return ""
+    for neighbour, other in ((before[-1:], after), (after[:1], before)):
+        if _HAS_CJK.match(neighbour) and _HAS_CJK.search(other):
+            return ""
     return " " if space or _ENDS_WITHOUT_SPACE.search(source) else ""
 
 
@@ -128,10 +127,12 @@ def _as_sentences(parts: Iterable[str]) -> list[Sentence]:
 
 def _sentences(line: str) -> list[str]:
     """Return the sentences of a line with the spaces after them; all of them together are the line."""
-    ends = (
-        each.end() for each in _SENTENCE_END.finditer(line) if not _goes_on(line, each.start(), each.end())
-    )
-    return [line[start:end] for start, end in pairwise([0, *ends, len(line)])]
+    ends = [match.end() for match in _SENTENCE_END.finditer(line) if not _goes_on(line, *match.span())]
+    return _pieces(line, ends)
+
+
+def _pieces(text: str, ends: Iterable[int]) -> list[str]:
+    return [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
 
 
 def _goes_on(line: str, stop: int, start: int) -> bool:
@@ -147,7 +148,7 @@ def _goes_on(line: str, stop: int, start: int) -> bool:
         return True
     if after[0].isdigit() and _BEFORE_NUMBERS.search(before):
         return True
-    return _ABBREVIATION.search(before) is not None or _ORDINAL.search(before) is not None
+    return _ABBREVIATION.search(before) is not None
 
 
 def _split(text: str, tokenizer: Tokenizer | None, limit: int, *, level: int = 0) -> Iterator[str]:
@@ -157,8 +158,8 @@ def _split(text: str, tokenizer: Tokenizer | None, limit: int, *, level: int = 0
     elif level == len(_BOUNDARIES):
         yield from _between_tokens(text, tokenizer, limit)
     else:
-        ends = (each.end() for each in _BOUNDARIES[level].finditer(text))
-        units = [text[start:end] for start, end in pairwise([0, *ends, len(text)]) if start < end]
+        ends = [match.end() for match in _BOUNDARIES[level].finditer(text)]
+        units = [*filter(None, _pieces(text, ends))]
         for part in _merged(units, _lengths(units, tokenizer), limit):
             yield from _split(part, tokenizer, limit, level=level + 1)
 
@@ -179,7 +180,7 @@ def _merged(units: Sequence[str], lengths: Sequence[int], limit: int) -> list[st
             size = 0
         merged[-1].append(unit)
         size += length
-    return ["".join(each) for each in merged]
+    return [*map("".join, merged)]
 
 
 def _between_tokens(text: str, tokenizer: Tokenizer | None, limit: int) -> Iterator[str]:

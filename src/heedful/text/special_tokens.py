@@ -93,8 +93,8 @@ def _prefix(text: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
     if not text:
         return ()
     ids = tokenizer.encode(text if tokenizer.kind == "byte" else text.rstrip(" "))
-    for each in _BEGINNINGS:
-        if tokenizer.encode(text + each) != [*ids, *tokenizer.encode(each)]:
+    for beginning in _BEGINNINGS:
+        if tokenizer.encode(text + beginning) != [*ids, *tokenizer.encode(beginning)]:
             raise TokenizerError(
                 f"languages.src_prefix={text!r}: the tokenizer joins this text with the source; "
                 "end it with a space, or leave it out and write it before each text"

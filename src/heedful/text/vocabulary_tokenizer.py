@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from heedful.errors import TokenizerError
 from heedful.settings.parsing import shown
-from heedful.text.added_tokens import AddedToken, AddedTokens, write_added
+from heedful.text.added_tokens import AddedToken, AddedTokens, with_flags, write_added
 from heedful.text.sentencepiece_tokenizer import (
     SentencePieceTokenizer,
     decode_tokens,
@@ -110,10 +110,11 @@ def _special_ids(words: list[str], name: str, *, starts_with_pad: bool) -> dict[
 
 def _find(words: Sequence[str], kind: str) -> int | None:
     """Return the id of a special token, or None."""
+    lowered = [word.lower() for word in words]
     for token_name in _TOKEN_NAMES[kind]:
-        for i, word in enumerate(words):
-            if word.lower() in (f"<{token_name}>", f"[{token_name}]"):
-                return i
+        for form in (f"<{token_name}>", f"[{token_name}]"):
+            if form in lowered:
+                return lowered.index(form)
     return None
 
 
@@ -205,10 +206,9 @@ class VocabularyTokenizer(ListedTokenizer):
                     f"{name}{TOKENS}: the special token {shown(token)} is not among the tokens; add it"
                 )
         four = self.tokens(self._saved_ids.values())
-        own = [*four, *plain, *(added.content for added in self.added if added.special)]
-        split = {token: AddedToken(content=token, id=self._ids[token], special=True) for token in own}
-        split |= {added.content: added for added in self.added}
-        self._special = {token: split[token].id for token in own}
+        self._special = {token: self._ids[token] for token in (*four, *plain)}
+        self._special |= {added.content: added.id for added in self.added if added.special}
+        split = with_flags(self._special, self.added)
         is_normalized = any(added.normalized for added in self.added)
         self._split = AddedTokens(split.values(), normalize=_normalizer(model) if is_normalized else None)
         self._model = model
@@ -246,13 +246,15 @@ class VocabularyTokenizer(ListedTokenizer):
 
     @override
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        parts = [[part for part, _, _ in self._parts(text)] for text in texts]
-        plain = [part for part in chain.from_iterable(parts) if isinstance(part, str)]
+        parts_of_texts = [*map(self._parts, texts)]
+        plain = [part for part, _, _ in chain.from_iterable(parts_of_texts) if isinstance(part, str)]
         tokenised = iter(self._tokenise(plain))
         batch: list[list[int]] = []
-        for of_text in parts:
-            ids = [next(tokenised) if isinstance(part, str) else [part] for part in of_text]
-            batch.append([*chain.from_iterable(ids)])
+        for parts in parts_of_texts:
+            ids: list[int] = []
+            for part, _, _ in parts:
+                ids += next(tokenised) if isinstance(part, str) else [part]
+            batch.append(ids)
         return batch
 
     @override
@@ -362,10 +364,11 @@ class ByteTokenizer(Tokenizer):
         self._added = tuple(added)
         own = (*_BYTE_SPECIAL, *added)
         self._special = {token.content: token.id for token in own if token.special}
-        self._names = {_FIRST_BYTE + byte: chr(byte) for byte in range(256)}
-        self._names |= {token.id: token.content for token in own}
-        self._bytes = {_FIRST_BYTE + byte: bytes([byte]) for byte in range(256)}
-        self._bytes |= {token.id: b"" if token.special else token.content.encode() for token in own}
+        self._names = {token.id: token.content for token in own}
+        self._bytes = {token.id: token.content.encode() for token in own if not token.special}
+        for byte in range(256):
+            self._names[_FIRST_BYTE + byte] = chr(byte)
+            self._bytes[_FIRST_BYTE + byte] = bytes([byte])
         self._split = AddedTokens(own)
 
     @classmethod
