@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from heedful import InputError, Pair, SearchOptions, Translator
-from heedful.decoding.texts import TextCodec
+from heedful.decoding import TextCodec
 from heedful.documents import TranslationMemory
 from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.on_ray import RemoteTranslator
