@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.analysis import AttentionKind
 from heedful.analysis.plotting import readable_tokens
 from heedful.decoding.backends.choice import choose_backend
 from heedful.decoding.options import SearchOptions
@@ -25,6 +24,7 @@ from heedful.text import SpecialTokens
 if TYPE_CHECKING:
     from heedful.decoding.backends.protocol import Backend
 
+AttentionKind = Literal["cross", "encoder", "decoder"]
 KINDS: tuple[AttentionKind, ...] = ("encoder", "decoder", "cross")
 Head = int | Literal["mean"]  # counts from 1
 MEAN: Literal["mean"] = "mean"

@@ -7,17 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from heedful.documents.document_file import check_document
-    from heedful.documents.formats import primary_language, suffixes
-    from heedful.documents.markup import TagRules, html_rules, xml_rules
+    from heedful.documents.document_file import check_document, read_document
+    from heedful.documents.formats import format_of, primary_language, suffixes
+    from heedful.documents.markup import TagRules, html_rules, read_text, xml_rules
     from heedful.documents.memory import TranslationMemory
 
 __all__ = [
     "TagRules",
     "TranslationMemory",
     "check_document",
+    "format_of",
     "html_rules",
     "primary_language",
+    "read_document",
+    "read_text",
     "suffixes",
     "xml_rules",
 ]
@@ -26,8 +29,11 @@ _HOMES = {
     "TagRules": "markup",
     "TranslationMemory": "memory",
     "check_document": "document_file",
+    "format_of": "formats",
     "html_rules": "markup",
     "primary_language": "formats",
+    "read_document": "document_file",
+    "read_text": "markup",
     "suffixes": "formats",
     "xml_rules": "markup",
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from io import StringIO
 
 from heedful.documents.tokens import Token, plain_text, spanned
-from heedful.spans.pipeline import Work
+from heedful.spans.pipeline import Work, prepare
 from heedful.spans.placeholders import find
 from heedful.spans.reading import WATCH
 from heedful.spans.spanned_text import (
@@ -116,6 +116,10 @@ class Template:
             return _REFERENCE.sub(write, written[int(reference[1])])
 
         return _REFERENCE.sub(write, self.text)
+
+    def work(self, *, within_lines: bool = True) -> Work:
+        """Return the work of translating the units; see `prepare`."""
+        return prepare([unit.source for unit in self.units], within_lines=within_lines)
 
     def translations(self, work: Work) -> list[str]:
         """Return the different translations of the text, best first, when the work on its units is done.

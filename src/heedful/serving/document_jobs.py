@@ -28,8 +28,7 @@ import psutil
 from pydantic import TypeAdapter
 
 from heedful import Glossary, HeedfulError, InputError, Pair, Translation
-from heedful.documents.document_file import read_document
-from heedful.documents.formats import MARKDOWN, format_of
+from heedful.documents import format_of, read_document
 from heedful.runtime.durable import atomic_output, why_not_written
 from heedful.serving.access import fingerprint
 from heedful.serving.model_queue import Turn
@@ -42,8 +41,7 @@ from heedful.serving.refusals import (
     not_stored,
 )
 from heedful.serving.service import Job, TranslationService
-from heedful.settings.parsing import parse_json
-from heedful.spans.pipeline import Request, translate_units
+from heedful.spans import Request, translate_units
 
 _PREFIX = "heedful-documents-"
 _LOCK = "lock"
@@ -226,7 +224,7 @@ class DocumentStore:
 
 def _read(folder: Path) -> DocumentState | None:
     try:
-        return _STATES.validate_python(parse_json((folder / _STATE).read_bytes()))
+        return _STATES.validate_json((folder / _STATE).read_bytes())
     except (OSError, ValueError):
         return None
 
@@ -464,7 +462,7 @@ class _Run:
         file, result = self._store.source(self._state), self._store.result(self._state)
         self._started = time.monotonic()
         most = 2 * limits.document_characters  # Markdown is parsed as a whole, and a line may take kilobytes
-        if format_of(file.name) == MARKDOWN and file.stat().st_size > most:
+        if format_of(file.name) == "Markdown" and file.stat().st_size > most:
             raise TextTooLongError(f"the document has more than {most:,} bytes of Markdown; split it")
         document = read_document(
             file,

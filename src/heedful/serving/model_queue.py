@@ -26,12 +26,12 @@ from heedful import HeedfulError, Pair, Translation, Translator
 from heedful.errors import SearchCancelledError
 from heedful.serving.limits import Limits
 from heedful.serving.refusals import InvalidError, UnavailableError
-from heedful.spans.pipeline import Request, SentenceTranslator, translated
+from heedful.spans import Request, SentenceTranslator, translated
 
 if TYPE_CHECKING:
     from heedful import Bundle, Glossary, SearchOptions
-    from heedful.decoding.glossary import Entry
-    from heedful.documents.memory import TranslationMemory
+    from heedful.decoding import Entry
+    from heedful.documents import TranslationMemory
 
 _MOST_NAMED = 3  # pairs, in a line
 _MAX_HYPOTHESES = 8  # of an n-best list that is shown

@@ -6,12 +6,12 @@ from functools import cache
 from pathlib import Path
 
 from heedful import InputError, Pair, SearchOptions, Translator
-from heedful.decoding.texts import TextCodec
+from heedful.decoding import TextCodec
 from heedful.documents import TranslationMemory
 from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.on_ray import RemoteTranslator
 from heedful.serving.options import ServiceOptions
-from heedful.settings.options import Languages
+from heedful.settings import Languages
 from heedful.tasks.loading import load_translator
 from heedful.text.languages import language_code
 

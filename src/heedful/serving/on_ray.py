@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from heedful import Bundle, HeedfulError, InputError, load_bundle
-from heedful.decoding.alignment import SplitWords, words_between_spaces
 from heedful.errors import SearchCancelledError, needing
 from heedful.serving.limits import Replicas
 from heedful.serving.refusals import UnavailableError
@@ -134,19 +133,12 @@ class RemoteTranslator:
         return True
 
     def translations(
-        self,
-        texts: Sequence[str],
-        *,
-        options: "SearchOptions | None" = None,
-        aligned: bool | Sequence[bool] = False,
-        split: SplitWords = words_between_spaces,
+        self, texts: Sequence[str], *, options: "SearchOptions | None" = None, **how: object
     ) -> "list[Translation]":
         """Return the translation of each text; see `Translator.translations`."""
         cancelled = None if options is None else options.cancelled
         sent = None if options is None else replace(options, cancelled=None, threads=None)
-        found = self._call(
-            "translations", list(texts), options=sent, aligned=aligned, split=split, cancelled=cancelled
-        )
+        found = self._call("translations", list(texts), options=sent, cancelled=cancelled, **how)
         return cast("list[Translation]", found)
 
     def align(

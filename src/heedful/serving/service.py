@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -11,19 +11,15 @@ from functools import partial
 from typing import TypeVar
 
 from heedful import Glossary, Pair, Translation
-from heedful.decoding.glossary import PlacedTerm
-from heedful.documents.markup import TagRules, read_text
-from heedful.documents.template import Template
+from heedful.decoding import PlacedTerm
+from heedful.documents import TagRules, read_text
 from heedful.serving.languages import Catalogue, Detector, LanguageGuess, Route
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
 from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
-from heedful.spans.pipeline import Request, Work, onwards, prepare
-from heedful.spans.spanned_text import has_letters
-from heedful.spans.words import words
+from heedful.spans import Parted, Request, onwards
 from heedful.text.languages import closest_code
-from heedful.text.sentences import Sentence, split_text
 
 T = TypeVar("T")
 
@@ -243,12 +239,9 @@ class TranslationService:
         self, text: str, source: str | None, target: str, request: TranslationRequest, turn: Turn
     ) -> Answer:
         rules = None if request.rules is None else request.rules(text)
-
-        def read() -> tuple[Template, Work]:
-            template = read_text(text, rules)
-            return template, prepare([unit.source for unit in template.units], within_lines=request.split)
-
-        template, work = await asyncio.to_thread(read) if len(text) > _SHORT else read()
+        is_long = len(text) > _SHORT
+        template = await _done(partial(read_text, text, rules), is_long=is_long)
+        work = await _done(partial(template.work, within_lines=request.split), is_long=is_long)
         sentences = (sentence.source.text for sentence in work.sentences)
         guess, route = self.detected_route(source, target, sentences)
         self.metrics.characters.labels(f"{guess.language}-{target}").inc(len(text))
@@ -299,47 +292,29 @@ class TranslationService:
         """
         queue = self._queue_of[leg]
 
-        def submit() -> tuple[list[list[Sentence]], list[str], list[Future[Translation]]]:
+        def submit() -> tuple[Parted, list[Future[Translation]]]:
             most = min(self.limits.sentence_tokens, queue.model.max_tokens or self.limits.sentence_tokens)
-            parts = [split_text(request.text, queue.model.tokenizer, most) for request in requests]
-            asked: list[str] = []
-            aligned: set[str] = set()
-            for request, parts_of_text in zip(requests, parts, strict=True):
-                lettered = [part.text for part in parts_of_text if has_letters(part.text)]
-                asked += lettered
-                if request.aligned:
-                    aligned.update(lettered)
-            futures = queue.submit(
+            parted = Parted.of(requests, queue.model.tokenizer, most)
+            return parted, queue.submit(
                 leg,
-                asked,
+                [request.text for request in parted.requests],
                 alternatives=job.alternatives,
                 turn=job.turn,
-                aligned=aligned,
+                aligned={request.text for request in parted.requests if request.aligned},
                 glossary=job.glossary,
             )
-            return parts, asked, futures
 
         is_long = job.glossary is not None or sum(len(request.text) for request in requests) > _SHORT
-        parts, asked, futures = await asyncio.to_thread(submit) if is_long else submit()
+        parted, futures = await _done(submit, is_long=is_long)
         self.metrics.sentences.labels(str(leg)).inc(len(futures))
         self.metrics.cached_sentences.labels(str(leg)).inc(sum(future.done() for future in futures))
         waiting = [asyncio.wrap_future(future) for future in futures]
         if job.progress is not None:
-            for text, future in zip(asked, waiting, strict=True):
-                future.add_done_callback(partial(job.progress, len(text)))
-        done = iter(await gathered(waiting))
-        return [
-            _joined(request.text, parts_of_text, done)
-            for request, parts_of_text in zip(requests, parts, strict=True)
-        ]
+            for request, future in zip(parted.requests, waiting, strict=True):
+                future.add_done_callback(partial(job.progress, len(request.text)))
+        return parted.joined(await gathered(waiting))
 
 
-def _joined(text: str, parts: Sequence[Sentence], translations: Iterator[Translation]) -> Translation:
-    """Return the translation of a sentence, joined from its parts; a part without letters is unchanged."""
-    own = [
-        next(translations) if has_letters(part.text) else Translation.given(part.text, part.text)
-        for part in parts
-    ]
-    if len(own) == 1 and not parts[0].space:
-        return own[0]
-    return Translation.joined(text, own, [part.space for part in parts], split=words)
+async def _done(work: Callable[[], T], *, is_long: bool) -> T:
+    """Return the result of work, which is done in a thread if it is too long for the event loop."""
+    return await asyncio.to_thread(work) if is_long else work()

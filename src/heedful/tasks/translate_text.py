@@ -71,7 +71,7 @@ def translate_text(
     options = search_options(search, config.decode) if search else translator.default_options
     files = [memory] if isinstance(memory, str | Path) else memory
     template = read_text(text, rules)
-    work = pipeline.prepare([unit.source for unit in template.units], within_lines=split_lines)
+    work = template.work(within_lines=split_lines)
     with open_lookup([Path(file) for file in files], config) as lookup:
         search_here: pipeline.Translate = partial(
             pipeline.translated, translator, options=options, find=lookup.find
