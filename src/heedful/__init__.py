@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import BundleError, ConfigError, CorpusError, HeedfulError, InputError
+from heedful.front import front
 from heedful.model import search as _search
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ _NAMES = {
     "tasks.translate": ("translate_file",),
     "tasks.translate_text": ("TranslatedText", "translate_text"),
 }
-_HOMES = {name: f"heedful.{module}" for module, names in _NAMES.items() for name in names}
+_look_up = front(__name__, _NAMES)
 
 
 def _generate(*arguments: Any, **settings: Any) -> "Tensor":  # noqa: ANN401
@@ -131,14 +132,7 @@ _search.generate = _generate  # of every model, wherever it is imported from
 
 def __getattr__(name: str) -> object:
     """Import a public name from its home when it is first used."""
-    if name == "__version__":
-        value: object = import_module("importlib.metadata").version("heedful")
-    elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
-    else:
-        raise AttributeError(f"module 'heedful' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    return import_module("importlib.metadata").version("heedful") if name == "__version__" else _look_up(name)
 
 
 def __dir__() -> list[str]:

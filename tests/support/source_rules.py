@@ -18,6 +18,7 @@ PACKAGE = ROOT / "src" / "heedful"
 # errors is below everything, the package's own front (heedful/__init__.py, __main__.py) above everything.
 LAYERS: dict[str, int] = {
     "errors": -1,
+    "front": -1,
     **dict.fromkeys(("settings", "runtime", "notebook_html"), 0),
     **dict.fromkeys(("model", "text"), 1),
     **dict.fromkeys(("ops", "data"), 2),

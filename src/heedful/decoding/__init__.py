@@ -3,8 +3,9 @@
 What other parts of heedful use is here; a name is looked up in its module when it is first used.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from heedful.front import front
 
 if TYPE_CHECKING:
     from heedful.decoding.glossary import Entry, PlacedTerm
@@ -16,15 +17,10 @@ __all__ = [
     "TextCodec",
 ]
 
-_HOMES = {
-    "Entry": "glossary",
-    "PlacedTerm": "glossary",
-    "TextCodec": "texts",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a name from its module when it is first used."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = front(
+    __name__,
+    {
+        "glossary": ("Entry", "PlacedTerm"),
+        "texts": ("TextCodec",),
+    },
+)

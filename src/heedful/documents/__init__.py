@@ -3,8 +3,9 @@
 What other parts of heedful use is here; a name is looked up in its module when it is first used.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from heedful.front import front
 
 if TYPE_CHECKING:
     from heedful.documents.document_file import check_document, read_document
@@ -25,22 +26,12 @@ __all__ = [
     "xml_rules",
 ]
 
-_HOMES = {
-    "TagRules": "markup",
-    "TranslationMemory": "memory",
-    "check_document": "document_file",
-    "format_of": "formats",
-    "html_rules": "markup",
-    "primary_language": "formats",
-    "read_document": "document_file",
-    "read_text": "markup",
-    "suffixes": "formats",
-    "xml_rules": "markup",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a name from its module when it is first used."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = front(
+    __name__,
+    {
+        "markup": ("TagRules", "html_rules", "read_text", "xml_rules"),
+        "memory": ("TranslationMemory",),
+        "document_file": ("check_document", "read_document"),
+        "formats": ("format_of", "primary_language", "suffixes"),
+    },
+)

@@ -3,8 +3,9 @@
 What other parts of heedful use is here; a name is looked up in its module when it is first used.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from heedful.front import front
 
 if TYPE_CHECKING:
     from heedful.settings.options import Languages, Option, Runtime, check_options
@@ -21,19 +22,11 @@ __all__ = [
     "parse_json",
 ]
 
-_HOMES = {
-    "Languages": "options",
-    "Option": "options",
-    "Runtime": "options",
-    "check_options": "options",
-    "load_again": "plugins",
-    "loaded_plugins": "plugins",
-    "parse_json": "parsing",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a name from its module when it is first used."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = front(
+    __name__,
+    {
+        "options": ("Languages", "Option", "Runtime", "check_options"),
+        "plugins": ("load_again", "loaded_plugins"),
+        "parsing": ("parse_json",),
+    },
+)

@@ -3,8 +3,9 @@
 What other parts of heedful use is here; a name is looked up in its module when it is first used.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from heedful.front import front
 
 if TYPE_CHECKING:
     from heedful.spans.parted import Parted
@@ -19,18 +20,10 @@ __all__ = [
     "translated",
 ]
 
-_HOMES = {
-    "Parted": "parted",
-    "Request": "pipeline",
-    "SentenceTranslator": "pipeline",
-    "onwards": "pipeline",
-    "translate_units": "pipeline",
-    "translated": "pipeline",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a name from its module when it is first used."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = front(
+    __name__,
+    {
+        "parted": ("Parted",),
+        "pipeline": ("Request", "SentenceTranslator", "onwards", "translate_units", "translated"),
+    },
+)
