@@ -1,7 +1,7 @@
 """The command line of a task: the fields of a dataclass and of its groups are arguments and options."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -11,10 +11,17 @@ import typer
 
 from heedful.decoding.strategies.options import DiverseBeamOptions, MinimumBayesRiskOptions, SamplingOptions
 from heedful.errors import InputError
-from heedful.settings.options import BeamOptions, Option, Settings, SharedOptions, kinds_of, options_of
+from heedful.settings.options import BeamOptions, File, Option, Settings, SharedOptions, kinds_of, options_of
 
 _PLUGIN = "plugin"
 _OPTION = Option("A Python file with your own parts; settings name them as PLUGIN:NAME.", metavar="FILE.py")
+# How the command line reads types that Python takes in several forms.
+_READ_AS: dict[object, Any] = {
+    Settings: list[str],
+    Sequence[str]: list[str],
+    File: Path,
+    File | None: Path | None,
+}
 HELP_ALL = "help_all"  # the parameter of --help-all
 
 
@@ -193,9 +200,7 @@ def _parameter(name: str, kind: Any, default: object, option: Option) -> Paramet
     shown_default = default if option.default is None else option.default
     has_default = shown_default not in (None, False, "", (), Parameter.empty)
     text = f"{option.help} [default: {shown_default}]" if has_default else option.help
-    parser: Callable[[Any], Any] | None = _file if option.is_file else None
-    if kind == Settings:
-        kind, parser = list[str], _setting
+    parser = _setting if kind == Settings else _file if option.is_file else None
     shown = typer.Option(
         *option.flags_of(name),
         min=option.minimum,
@@ -207,7 +212,9 @@ def _parameter(name: str, kind: Any, default: object, option: Option) -> Paramet
     )
     if option.is_argument:
         shown = typer.Argument(metavar=option.metavar, help=text)
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[_READ_AS.get(kind, kind), shown]
+    )
 
 
 def _setting(text: str) -> tuple[str, Any]:

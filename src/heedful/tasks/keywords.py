@@ -5,13 +5,11 @@ holds both together.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TypedDict
 
 from heedful.decoding.options import SearchSettings, StrategyChoice
-from heedful.settings.options import BleuTokenizer, Device, EngineChoice, PrecisionChoice
+from heedful.settings.options import BleuTokenizer, Device, EngineChoice, File, PrecisionChoice
 
-File = str | Path
 Files = File | Sequence[File]
 
 

@@ -3,7 +3,7 @@
 A verb adds to them what only a command line has, and its help. Nothing heavy is imported here, for `--help`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -19,6 +19,7 @@ from heedful.settings.options import (
     TOKENIZE,
     BleuTokenizer,
     Ensemble,
+    File,
     Keep,
     Languages,
     Option,
@@ -379,3 +380,106 @@ class BackTranslationOptions(SyntheticOptions):
     def parts(self) -> tuple[Sequence[Path], Path, Path | None, Path | None]:
         """As for `DistillOptions`; the training makes a new vocabulary."""
         return [self.model], self.mono, self.src, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelImport:
+    """Import a model of another implementation.
+
+    No code in the files is executed. The bundle gives the same logits; docs/interop.md and docs/systems.md
+    describe the layouts.
+
+    Examples:
+        heedful import Helsinki-NLP/opus-mt-en-de -o opus
+    """
+
+    source: Annotated[
+        File,
+        Option(
+            "A file from torch.save, or .safetensors. A directory of transformers, CTranslate2 or Eole. An "
+            "Argos package. Marian's model.npz or .bin, or a directory or .zip with one. OpenNMT-py's .pt. "
+            "A LoRA adapter of PEFT, which is merged. Or the id of a model on the hub.",
+            metavar="SOURCE",
+            is_argument=True,
+        ),
+    ] = field(kw_only=False)
+    output: Annotated[File, Option("The bundle to write.", flags=OUTPUT)]
+    layout: Annotated[
+        str | None,
+        Option(
+            f"The system that wrote the weights. Needed if several fit: {', '.join(LAYOUTS)}, or a layout "
+            "of a plugin, PLUGIN:NAME.",
+            metavar="NAME",
+            default="recognised",
+        ),
+    ] = None
+    settings: Annotated[
+        Settings,
+        settings_like("A setting that is not in the weights, for example model.num_heads=8; repeatable."),
+    ] = ()
+    src_vocab: Annotated[
+        File | None, Option("For a file: source tokens by id, one per line, or .json. Without it, ids only.")
+    ] = None
+    tgt_vocab: Annotated[File | None, Option("The same for target tokens.")] = None
+    src_lang: Annotated[
+        str | None, Option("For a multilingual model: the source language.", metavar="LANG")
+    ] = None
+    tgt_lang: Annotated[str | None, Option("The language to translate into.", metavar="LANG")] = None
+    task: Annotated[
+        str | None,
+        Option(
+            "For a directory of transformers: one of its task_specific_params, such as "
+            "translation_en_to_de for T5. Each source is preceded by the task's text.",
+            metavar="NAME",
+        ),
+    ] = None
+    base: Annotated[
+        File | None,
+        Option(
+            "For a LoRA adapter of PEFT: the directory or hub id of its base model.",
+            metavar="DIR",
+            default="as adapter_config.json says",
+        ),
+    ] = None
+    lang_dict: Annotated[
+        File | None,
+        Option(
+            "For a multilingual model of fairseq: its languages in their order, one per line. Without it, "
+            "the checkpoint's arguments say them.",
+            metavar="FILE",
+        ),
+    ] = None
+    ignore: Annotated[
+        Sequence[str],
+        Option(
+            "A key of config.json that is unknown here and only describes text; repeatable.", metavar="KEY"
+        ),
+    ] = ()
+    notify: Callable[[str], object] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelExport(Languages):
+    """Export a model for another system.
+
+    ctranslate2: a directory for ctranslate2.Translator. marian: one for transformers' MarianMTModel and
+    MarianTokenizer. t5gemma: one for its T5Gemma classes. onnx: an encoder and a decoder step for ONNX
+    Runtime. The README.md in the directory shows its use. Models that the system does not support are refused
+    before anything is written.
+
+    Examples:
+        heedful export runs/en-de --to ctranslate2 -o en-de-ct2
+    """
+
+    bundle: Annotated[File, RUN] = field(kw_only=False)
+    to: Annotated[str, Option("The system to export for.", metavar="ctranslate2|marian|onnx|t5gemma")]
+    output: Annotated[File, Option("The directory to create.", flags=OUTPUT)]
+    quantization: Annotated[
+        str | None,
+        Option(
+            "Type of the weights, for ctranslate2: int8, int8_float32, int8_float16, int8_bfloat16, int16, "
+            "float16, bfloat16.",
+            metavar="TYPE",
+            default="float32",
+        ),
+    ] = None

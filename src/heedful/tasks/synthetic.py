@@ -11,7 +11,7 @@ A later start continues what was interrupted; one with other models, search, tex
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import cached_property
@@ -58,7 +58,7 @@ def distill(
     src: str | Path,
     output: str | Path,
     tgt: str | Path | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings = (),
     callbacks: Sequence[Listener] = (),
     **options: Unpack[SyntheticKeywords],
 ) -> TrainResult:
@@ -86,7 +86,7 @@ def distill(
         InputError: an option that does not exist, or with a value that cannot be.
         HeedfulError: a run directory, models or settings that cannot be used: see `heedful.errors`.
     """
-    own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output, "settings": _plain(settings)}
+    own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output, "settings": settings}
     return _train(from_keywords(DistillOptions, options, distill, **own), callbacks)
 
 
@@ -98,7 +98,7 @@ def back_translate(
     src: str | Path,
     tgt: str | Path,
     output: str | Path,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings = (),
     callbacks: Sequence[Listener] = (),
     **options: Unpack[BackTranslationKeywords],
 ) -> TrainResult:
@@ -122,12 +122,8 @@ def back_translate(
         HeedfulError: as for `distill`.
     """
     own: dict[str, object] = {"model": model, "mono": mono, "src": src, "tgt": tgt, "output": output}
-    own |= {"settings": _plain(settings)}
+    own |= {"settings": settings}
     return _train(from_keywords(BackTranslationOptions, options, back_translate, **own), callbacks)
-
-
-def _plain(settings: Mapping[str, Any] | None) -> Settings:
-    return [(key, plain(value, key)) for key, value in (settings or {}).items()]
 
 
 def _train(options: DistillOptions | BackTranslationOptions, callbacks: Sequence[Listener]) -> TrainResult:
@@ -150,8 +146,9 @@ def _command(options: DistillOptions | BackTranslationOptions, config: Config) -
     for name, value in options.search.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     words += plugin_options(name for _, name in config.plugged)
-    for key, value in options.settings:
-        words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    for key, value in dict(options.settings).items():
+        written = plain(value, key)
+        words += ["--set", f"{key}={written if isinstance(written, str) else json.dumps(written)}"]
     return shell_command(map(without_directories, words))
 
 
@@ -374,8 +371,8 @@ class _Pairs:
             "data.valid_tgt": options.valid_tgt,
             "tokenizer.bundle": self.vocabulary,
         }
-        overrides: list[tuple[str, Any]] = [("data.corpora", corpora)]
-        overrides += [(key, str(value)) for key, value in text.items() if value]
-        config = load_config(options.config, preset=options.preset, overrides=[*overrides, *options.settings])
+        overrides = {key: str(value) for key, value in text.items() if value} | dict(options.settings)
+        overrides = {"data.corpora": corpora, **overrides}
+        config = load_config(options.config, preset=options.preset, overrides=overrides)
         name = config.tokenizer.bundle
         return config if name is None else with_vocabulary(config, name)[0]

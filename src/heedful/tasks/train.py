@@ -30,7 +30,7 @@ class TrainingOptions(TrainingSettings, total=False):
     """What `train` takes besides the recipe, the directory and the seeds."""
 
     preset: str | None
-    settings: Mapping[str, Any] | None
+    settings: Settings
     resume: bool
     overwrite: bool
     callbacks: Sequence[Listener]
@@ -61,7 +61,7 @@ def train(  # noqa: PLR0913
     output: str | Path | None = None,
     *,
     preset: str | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings = (),
     seeds: Sequence[int] | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -101,15 +101,14 @@ def train(  # noqa: PLR0913
         ConfigError: an unknown setting, a value that cannot be, or no training text.
         HeedfulError: what cannot be trained: see `heedful.errors`.
     """
-    file: Path | None = None
-    values = {_key(name): value for name, value in keys.items()} | dict(settings or {})
+    values = {_key(name): value for name, value in keys.items()} | dict(settings)
     if not isinstance(config, Config):
         file = None if config is None else Path(config)
         values = {key: plain(value, key) for key, value in values.items()}
         training = plan(
             file,
             Path(output) if output else None,
-            [*values.items()],
+            values,
             preset=preset,
             seeds=seeds,
             resume=resume,
@@ -131,7 +130,7 @@ def train(  # noqa: PLR0913
 def plan(
     file: Path | None,
     output: Path | None,
-    values: Settings,
+    values: Mapping[str, Any],
     *,
     preset: str | None,
     seeds: Sequence[int] | None,
@@ -149,8 +148,7 @@ def plan(
         resume: continue an existing run; a run that this job of torchrun has started is resumed, too.
         overwrite: rename an existing run, and start anew.
     """
-    keys = dict(values)
-    name = file.stem if file else preset or ("adapted" if "train.init" in keys else "base")
+    name = file.stem if file else preset or ("adapted" if "train.init" in values else "base")
     output = output or Path("runs") / name
     if (output / CONFIG).exists() and was_started_by_this_job(output):
         resume, overwrite = True, False
@@ -158,7 +156,7 @@ def plan(
         runs = [output / f"seed-{seed}" for seed in seeds] if seeds else [output]
         file = next((run / CONFIG for run in runs if (run / CONFIG).exists()), None)
         if file is not None and preset is not None:
-            check_preset(file.parent, preset, [*keys])
+            check_preset(file.parent, preset, values)
     config = load_config(file, preset=preset, overrides=values)
     return Training(config=config, output=output, resume=resume, overwrite=overwrite)
 

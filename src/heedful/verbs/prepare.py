@@ -78,8 +78,7 @@ def command(task: Prepare) -> None:
 
     keys = ("pairs", "src", "tgt", "src_key", "tgt_key")
     values = {f"data.{key}": getattr(task, key) for key in keys}
-    overrides = [(key, value) for key, value in values.items() if value is not None]
-    overrides += task.settings
+    overrides = {key: value for key, value in values.items() if value is not None} | dict(task.settings)
     config = load_config(task.config, preset=task.preset, overrides=overrides)
     with warnings_on_stderr():
         notify = partial(print, file=sys.stderr)
