@@ -5,7 +5,7 @@ holds both together.
 """
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from heedful.decoding.options import SearchSettings, StrategyChoice
 from heedful.settings.options import BleuTokenizer, Device, EngineChoice, File, PrecisionChoice
@@ -52,6 +52,8 @@ class TranslationKeywords(LoadingSettings, StrategyChoice, total=False):
     glossary_report: File | None
     memory: Files | None
     to_tmx: File | None
+    markup: Literal["html", "xml", "auto"] | None
+    through: File | None
 
 
 class SyntheticKeywords(LoadingSettings, SearchSettings, total=False):

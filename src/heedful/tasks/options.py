@@ -6,7 +6,7 @@ A verb adds to them what only a command line has, and its help. Nothing heavy is
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from heedful.data.streams import is_text
 from heedful.errors import OptionError, refuse_if
@@ -166,6 +166,21 @@ class TranslationOptions:
             metavar="FILE",
             is_file=True,
             is_common=False,
+        ),
+    ] = None
+    markup: Annotated[
+        Literal["html", "xml", "auto"] | None,
+        Option(
+            "Keep the tags inside lines, at the words that they belong to. auto: a line with a tag or an "
+            "entity is HTML, any other is text."
+        ),
+    ] = None
+    through: Annotated[
+        Path | None,
+        Option(
+            "A model that translates each text first, into the language that RUN reads. A memory and a "
+            "glossary then match what it returns.",
+            metavar="MODEL",
         ),
     ] = None
     runtime: Runtime = field(default_factory=Runtime)

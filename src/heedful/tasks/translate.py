@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Unpack
 
 from heedful.bulk.folders import folder_at
-from heedful.bulk.lines import LineLayout, LineTranslation
+from heedful.bulk.lines import LineLayout, LineTranslation, MarkedLines
 from heedful.bulk.manifest import Display, no_display
 from heedful.bulk.memories import open_lookup, open_term_report
 from heedful.bulk.shards import Outcome, list_shards, open_job, run_job
@@ -25,7 +25,8 @@ from heedful.documents.formats import TEXT, format_of, refuse_documents
 from heedful.errors import OptionError, refuse_if
 from heedful.runtime.durable import is_replaceable
 from heedful.settings.arguments import checked
-from heedful.storage.description import file_sha256
+from heedful.settings.options import Languages
+from heedful.storage.description import CONFIG_FILE, file_sha256
 from heedful.tasks.keywords import TranslationKeywords
 from heedful.tasks.loading import from_keywords, load_translator, refuse_options_of_models
 from heedful.tasks.options import TranslationOptions
@@ -108,6 +109,8 @@ def translate(
     refuse_if(
         (options.scores and options.json, "--scores and --json exclude each other; JSON holds the scores"),
         (options.memory and options.prefix is not None, "--memory and --prefix exclude each other"),
+        (options.markup and options.prefix is not None, "--markup and --prefix exclude each other"),
+        (options.through and options.to_tmx is not None, "--through and --to-tmx exclude each other"),
         (options.resume and options.to_tmx is not None, "--to-tmx needs a run that is not resumed"),
         (options.source == "", "--input: the path is empty; give one, or leave the option out"),
         (options.output == "", "--output: the path is empty; give one, or leave the option out"),
@@ -181,7 +184,7 @@ class _Task:
             "--input": options.source, "--prefix": options.prefix, "--scores": options.scores,
             "--json": options.json and not is_folder, "--n-best": options.n_best > 1,
             "--line-buffered": options.line_buffered, "--on": options.on != "here",
-            "--glossary-report": options.glossary_report,
+            "--glossary-report": options.glossary_report, "--markup": options.markup,
         }  # fmt: skip
         refuse_if(
             *((value, f"--document and {flag} exclude each other") for flag, value in lines_only.items())
@@ -277,6 +280,7 @@ class _Task:
             options,
             shortlist=options.shortlist and absolute(options.shortlist),
             glossary=options.glossary and absolute(options.glossary),
+            through=options.through and absolute(options.through),
             ensemble=[absolute(path) for path in options.ensemble or ()],
             runtime=replace(options.runtime, threads=options.runtime.threads or 1),
         )
@@ -298,6 +302,8 @@ class _Task:
             models = [bundle.path for bundle in bundles if bundle.path is not None]
         else:
             models = [self.model, *(options.ensemble or ())]
+        if options.through is not None:
+            models.append(options.through)
         for option, file in files.items():
             if file is not None or option == "--output":
                 check_output(file, inputs=inputs, models=models)
@@ -333,4 +339,17 @@ def _load(
     further: dict[str, object] = {"prefix": options.prefix is not None, "shortlist": shortlist}
     if options.memory:
         further["memory"] = [file_sha256(memory) for memory in options.memory]
-    return LineTranslation(translator=translator, options=search, layout=layout, further=further)
+    through: Translator | None = None
+    if options.through is not None:
+        through = load_translator(options.through, Languages(), options.runtime, notify=notify)
+        assert through.bundle.path is not None
+        further["through"] = file_sha256(through.bundle.path / CONFIG_FILE)
+    marked: MarkedLines | None = None
+    if options.markup is not None:
+        from heedful.tasks.marked_lines import LineMarkup  # what reads tags, which plain lines do not need
+
+        marked = LineMarkup(options.markup, translator, search, through)
+        further["markup"] = options.markup
+    return LineTranslation(
+        translator=translator, options=search, layout=layout, through=through, marked=marked, further=further
+    )

@@ -28,12 +28,12 @@ class Translate(TranslationOptions):
     number the input lines from 0, as in Moses. With --json, each line is an object with the keys source,
     text, score, confidence and hypotheses. A hypothesis has text, score, log_prob (before penalties), ids
     (score --tgt-ids reads them), finished, alignment and confidence. It is not finished if its length limit
-    has cut it; a warning says how many lines are. An alignment has pairs of a source and a target
-    word, both from 0. Confidence has values for the sentence, its words between spaces and its tokens
-    without the end. It is null without calibration (docs/confidence.md). With --glossary there is the key
-    terms. With --memory there is memory: the share, source and target of the match, or null; a text that it
-    translates has score 0 and no hypotheses. For a multilingual model, set --src-lang and --tgt-lang to its
-    own tags (fra_Latn) or to short codes (fr).
+    has cut it; a warning says how many lines are. An alignment has pairs of a source and a target word, both
+    from 0. Confidence has values for the sentence, its words between spaces and its tokens without the end.
+    It is null without calibration (docs/confidence.md). With --glossary there is the key terms. With --memory
+    there is memory: the share, source and target of the match, or null; a text that it translates has score 0
+    and no hypotheses. With --markup, there is no alignment. For a multilingual model, set --src-lang and
+    --tgt-lang to its own tags (fra_Latn) or to short codes (fr).
 
     A line of more than --max-source-tokens is split at ends of sentences, else at punctuation or spaces, with
     a warning. Each segment is translated by itself, the first one with the prefix. The outputs of each rank
