@@ -1,6 +1,5 @@
 """The display of training on stderr, a progress bar on a terminal, plain lines elsewhere; and its result."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from typing_extensions import override
 
-from heedful.cli.streams import clock, print_table
+from heedful.cli.streams import clock, print_json, print_table
 from heedful.tasks.card import shell_command, without_directories
 from heedful.tasks.learning_rate import FoundRate
 from heedful.tasks.seeds import SeedsResult
@@ -160,13 +159,16 @@ def _score(value: float) -> str:
 def print_result(result: TrainResult, *, as_json: bool) -> None:
     """Print the best bundle, or a summary as JSON."""
     summary = {"best": str(result.best), "last": str(result.last), **result.end.to_json()}
-    print(json.dumps(summary) if as_json else result.best)
+    if as_json:
+        print_json(summary)
+    else:
+        print(result.best)
 
 
 def print_seeds(result: SeedsResult, *, as_json: bool) -> None:
     """Print the scores of the runs with several seeds, their mean and deviation."""
     if as_json:
-        print(json.dumps(result.to_json()))
+        print_json(result.to_json())
         return
     print_table(result.rows())
 
@@ -174,7 +176,7 @@ def print_seeds(result: SeedsResult, *, as_json: bool) -> None:
 def print_found_rate(found: FoundRate, *, as_json: bool) -> None:
     """Print the rates that were tried, and the setting for the best one."""
     if as_json:
-        print(json.dumps(found.to_json()))
+        print_json(found.to_json())
         return
     test = found.test
     rows = [

@@ -1,16 +1,16 @@
 """`heedful translate`: lines in, lines out."""
 
-import json
 import sys
 import time
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from heedful.cli.options import SamplingOverrides, SearchOverrides, sampling_overrides
 from heedful.cli.streams import (
     check_stdin_once,
+    notify,
+    print_json,
     suggest_auto_precision,
     translation_display,
     warnings_on_stderr,
@@ -79,16 +79,14 @@ def command(task: Translate) -> None:
         task = replace(task, line_buffered=typed or task.line_buffered)
     started = time.monotonic()
     with warnings_on_stderr():
-        outcome = translate(
-            task.run, task, notify=partial(print, file=sys.stderr, flush=True), display=translation_display
-        )
+        outcome = translate(task.run, task, notify=notify, display=translation_display)
     if outcome is None:
         if task.document is None and not typed:
             suggest_auto_precision(task.runtime.precision, time.monotonic() - started)
         return
     if task.document is None:  # shards
         outcome.raise_if_failed()
-    print(outcome, file=sys.stderr)
+    notify(outcome)
     if task.document is not None and task.json:
-        print(json.dumps(outcome.as_dict()))
+        print_json(outcome.as_dict())
     outcome.raise_if_failed()
