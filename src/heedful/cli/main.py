@@ -30,27 +30,17 @@ _OUT_OF_MEMORY = (
 _COMPLETION = "_HEEDFUL_COMPLETE"  # with a value, a shell asks for completions (typer)
 _TOO_LONG = re.compile(r"[^/:\s]{256,}")  # for the name of a file, anywhere
 
-# Commands, in the order of a typical first use, and their functions in heedful.verbs.
-COMMANDS = {
-    "demo": "demo.command",
-    "prepare": "prepare.command",
-    "train": "train.command",
-    "translate": "translate.command",
-    "serve": "serve.command",
-    "evaluate": "evaluate.command",
-    "score": "score.command",
-    "align": "align.command",
-    "attention": "attention.command",
-    "plot": "plot.command",
-    "average": "average.command",
-    "distill": "synthetic.distill",
-    "back-translate": "synthetic.back_translate",
-    "shortlist": "shortlist.command",
-    "inspect": "inspect.command",
-    "import": "import_.command",
-    "export": "export.command",
-    "push": "push.command",
-    "draw heads": "draw.draw_heads",
+# Commands, in the order of a typical first use.
+COMMANDS = (
+    "demo", "prepare", "train", "translate", "serve", "evaluate", "score", "align", "attention", "plot",
+    "average", "distill", "back-translate", "shortlist", "inspect", "import", "export", "push", "draw heads",
+)  # fmt: skip
+# Modules of heedful.verbs and functions in them, where these are not VERB and `command`.
+_FUNCTIONS = {
+    "import": ("import_", "command"),
+    "distill": ("synthetic", "distill"),
+    "back-translate": ("synthetic", "back_translate"),
+    "draw heads": ("draw", "draw_heads"),
 }
 GROUPS = {"draw": "Draw the importance of a model's heads."}
 
@@ -128,7 +118,7 @@ def commands(names: Iterable[str] = COMMANDS) -> dict[str, Callable[[Any], None]
     """Return the functions of commands by their names, such as `draw heads`."""
     functions: dict[str, Callable[[Any], None]] = {}
     for name in names:
-        module, _, function = COMMANDS[name].partition(".")
+        module, function = _FUNCTIONS.get(name, (name, "command"))
         functions[name] = getattr(import_module(f"heedful.verbs.{module}"), function)
     return functions
 

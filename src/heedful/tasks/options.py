@@ -4,7 +4,7 @@ A verb adds to them what only a command line has, and its help. Nothing heavy is
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -39,15 +39,18 @@ SHORTLIST = "shortlist.safetensors"
 METRICS_SHOWN = "bleu,chrf"
 # The tables are in evaluation/metrics.py and interop/layouts.py, which a help text has no time to import; a
 # test holds these names against them.
-METRICS = (
-    "bleu", "chrf", "chrf++", "spbleu", "ter", "wer", "cer", "item_error_rate", "per", "exact", "comet=MODEL",
-)  # fmt: skip
+METRICS = "bleu, chrf, chrf++, spbleu, ter, wer, cer, item_error_rate, per, exact, comet=MODEL"
 LAYOUTS = (
-    "ctranslate2", "argos", "marian-native", "marian", "m2m100", "bart", "fsmt", "pegasus", "blenderbot",
-    "t5", "t5gemma", "opennmt-py", "eole", "fairseq", "torch", "annotated", "abhishek-thread",
-    "nptel-lecture", "kaggle-notebook", "adeveloperdiary", "jadore", "jadore-prj",
-)  # fmt: skip
+    "ctranslate2, argos, marian-native, marian, m2m100, bart, fsmt, pegasus, blenderbot, t5, t5gemma, "
+    "opennmt-py, eole, fairseq, torch, annotated, abhishek-thread, nptel-lecture, kaggle-notebook, "
+    "adeveloperdiary, jadore, jadore-prj"
+)
+Notify = Callable[[str], None]  # takes lines about the progress
 Search = Mapping[str, Any]  # changes of the model's own search, as for `Translator.translations`
+
+
+def say_nothing(message: str) -> None:
+    """Take a line about the progress that nobody reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +196,7 @@ class ScoringOptions:
     metric: Annotated[
         str,
         Option(
-            f"{', '.join(METRICS)}, or a metric of a plugin, PLUGIN:NAME; comma-separated.",
+            f"{METRICS}, or a metric of a plugin, PLUGIN:NAME; comma-separated.",
             metavar="NAMES",
         ),
     ] = METRICS_SHOWN
@@ -262,24 +265,16 @@ class EvaluationOptions(ScoringOptions, ComparedSystems):
             (self.calibrate, "--calibrate is for RUN, and there is none"),
             (self.output is not None, "--output is for the outputs of RUN, and there is none"),
         )
-        if all(map(is_text, self.compare or ())):
-            for name in self._for_translating():
-                raise OptionError(f"--{name.replace('_', '-')} is for translating, and no RUN translates")
-
-    def _for_translating(self) -> list[str]:
-        """Return the names of the settings that only translating uses and that are set."""
-        groups = (replace(self.languages, tgt_lang=None), self.runtime)  # scores depend on tgt_lang too
-        changed = [
-            option
-            for group in groups
-            for option in fields(group)
-            if getattr(group, option.name) != option.default
-        ]
-        return [
-            *self.search,
-            *(["shortlist"] if self.shortlist else []),
-            *(option.name for option in changed),
-        ]
+        changed = vars(self.runtime).items() - vars(Runtime()).items()
+        of_models = {
+            **self.search,
+            "shortlist": self.shortlist,
+            "src_lang": self.languages.src_lang,  # scores depend on tgt_lang too
+            **dict(sorted(changed)),
+        }
+        used = [name for name, value in of_models.items() if value is not None]
+        if used and all(map(is_text, self.compare or ())):
+            raise OptionError(f"--{used[0].replace('_', '-')} is for translating, and no RUN translates")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,7 +417,7 @@ class ModelImport:
     layout: Annotated[
         str | None,
         Option(
-            f"The system that wrote the weights. Needed if several fit: {', '.join(LAYOUTS)}, or a layout "
+            f"The system that wrote the weights. Needed if several fit: {LAYOUTS}, or a layout "
             "of a plugin, PLUGIN:NAME.",
             metavar="NAME",
             default="recognised",

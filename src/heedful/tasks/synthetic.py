@@ -9,7 +9,6 @@
 A later start continues what was interrupted; one with other models, search, text or filters is refused.
 """
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -33,15 +32,14 @@ from heedful.runtime.workers import has_other_ranks
 from heedful.settings.arguments import checked
 from heedful.settings.loading import load_config, plain
 from heedful.settings.options import Filtering, HeldOutText, Settings, options_of
-from heedful.settings.plugins import plugin_options
 from heedful.settings.run import Config
 from heedful.storage.description import WEIGHTS_FILE, file_sha256
-from heedful.tasks.card import shared_name, shell_command, without_directories
+from heedful.tasks.card import shared_name, shell_command, without_directories, words_of_settings
 from heedful.tasks.directory import CONFIG, RunDirectory, check_are_outside
 from heedful.tasks.keywords import BackTranslationKeywords, SyntheticKeywords
 from heedful.tasks.loading import from_keywords, load_translator
 from heedful.tasks.notices import Listener
-from heedful.tasks.options import BackTranslationOptions, DistillOptions
+from heedful.tasks.options import BackTranslationOptions, DistillOptions, Notify, say_nothing
 from heedful.tasks.prepare import with_vocabulary
 from heedful.tasks.training import Training, TrainResult
 
@@ -145,10 +143,8 @@ def _command(options: DistillOptions | BackTranslationOptions, config: Config) -
                 words += [flag] if item is True else [flag, str(item)]
     for name, value in options.search.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-    words += plugin_options(name for _, name in config.plugged)
-    for key, value in dict(options.settings).items():
-        written = plain(value, key)
-        words += ["--set", f"{key}={written if isinstance(written, str) else json.dumps(written)}"]
+    settings = {key: plain(value, key) for key, value in dict(options.settings).items()}
+    words += words_of_settings(config, settings)
     return shell_command(map(without_directories, words))
 
 
@@ -173,7 +169,7 @@ def train_on_pairs(
 def make_pairs(
     options: DistillOptions | BackTranslationOptions,
     *,
-    notify: Callable[[str], None] = lambda message: None,
+    notify: Notify = say_nothing,
     display: Display = no_display,
     bar: Bar = lambda: nullcontext(lambda phase, done: None),
 ) -> Config:
@@ -228,9 +224,7 @@ def _checksums(path: Path) -> dict[str, str]:
 class _Pairs:
     """Synthetic pairs: a text and its translations, and what the filters leave of them."""
 
-    def __init__(
-        self, options: DistillOptions | BackTranslationOptions, notify: Callable[[str], None]
-    ) -> None:
+    def __init__(self, options: DistillOptions | BackTranslationOptions, notify: Notify) -> None:
         self.options, self.notify = options, notify
         self.models, self.source, like, self.vocabulary = options.parts
         self.path = options.output / SYNTHETIC

@@ -1,6 +1,5 @@
 """`heedful.train`: what the command does, as a function with the same names."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from inspect import signature
@@ -12,11 +11,10 @@ from heedful.settings.arguments import checked
 from heedful.settings.keywords import TrainingSettings
 from heedful.settings.loading import load_config, plain
 from heedful.settings.options import Settings, TrainingRequest
-from heedful.settings.plugins import plugin_options
 from heedful.settings.run import Config
 from heedful.settings.section import whole_keys
 from heedful.settings.words import WORDS
-from heedful.tasks.card import shell_command, without_directories
+from heedful.tasks.card import shell_command, without_directories, words_of_settings
 from heedful.tasks.directory import CONFIG, check_preset
 from heedful.tasks.notices import Listener
 from heedful.tasks.seeds import SeedsResult, train_seeds
@@ -183,8 +181,5 @@ def _key(name: str) -> str:
 def _command(file: Path | None, preset: str | None, values: Mapping[str, Any], config: Config) -> str:
     """Return the command that does the same, for the model card, with file names instead of paths."""
     words = ["heedful", "train", *([file.name] if file else []), *(["--preset", preset] if preset else [])]
-    words += plugin_options(name for _, name in config.plugged)
-    for key, value in values.items():
-        text = value if isinstance(value, str) else json.dumps(False if value is None else value)
-        words += ["--set", without_directories(f"{key}={text}")]
+    words += map(without_directories, words_of_settings(config, values))
     return shell_command(words)
