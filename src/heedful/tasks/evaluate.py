@@ -95,10 +95,10 @@ def evaluate_systems(
     Returns:
         The systems: the run, then `hyp`, then `compare`; and a report for each.
     """
-    run, src, ref, output = options.run, options.src, options.ref, options.output
-    hyp, compare = options.hyp or (), options.compare or ()
-    files = [*hyp, *filter(is_text, compare)]
-    runs = [*([] if run is None else [run]), *(path for path in compare if not is_text(path))]
+    src, ref, output, first = options.src, options.ref, options.output, [options.run] if options.run else []
+    compared = [*(options.hyp or ()), *(options.compare or ())]
+    files = [*(options.hyp or ()), *filter(is_text, options.compare or ())]
+    runs = [*first, *(path for path in compared if path not in files)]
     _check_runs(options, runs)
     if output is not None:
         check_output(output, inputs=[src, *ref, *files, options.shortlist], models=runs)
@@ -115,18 +115,17 @@ def evaluate_systems(
     def system(path: Path) -> System:
         if path in written:
             return System(str(path), written[path])
-        return System.translating(
-            str(path), translator_for(path, options, notify=notify), lines, options.search
-        )
+        translator = translator_for(path, options, notify=notify)
+        return System.translating(str(path), translator, lines, options.search)
 
-    systems = [] if run is None else [system(run)]
+    systems = [system(path) for path in first]
     if output is not None:  # before scoring, to keep them if that fails
         with open_output(output) as file:
             for text in systems[0].outputs:
                 write_line(file, text)
-    systems += [system(path) for path in (*hyp, *compare)]
-    fits = [options.calibrate, *[False] * len(systems)]
-    systems = [scored.calibrated(references, fit=fit) for scored, fit in zip(systems, fits, strict=False)]
+    systems += [system(path) for path in compared]
+    fits = options.calibrate  # the first system, which is a run then
+    systems = [scored.calibrated(references, fit=fits and scored is systems[0]) for scored in systems]
     return systems, score(systems, references, options, sources=sources, files=ref)
 
 
@@ -141,8 +140,8 @@ def _check_runs(options: EvaluationOptions, runs: Sequence[Path]) -> None:
         ),
         error=InputError,
     )
-    if options.calibrate and options.run is not None:
-        bundle_file_names(resolve_bundle(options.run))  # one that a calibration can be stored in
+    if options.calibrate:
+        bundle_file_names(resolve_bundle(runs[0]))  # one that a calibration can be stored in
         check_scikit_learn()
 
 

@@ -110,9 +110,6 @@ def _advice(name: Path) -> str:
     return f"check the path, or write hf:{name.as_posix()} for a model of the hub"
 
 
-_NEEDS_TORCH = f"this needs torch: {install_hint('torch')}"
-
-
 def load_translator(
     run: Path,
     languages: Languages,
@@ -221,8 +218,10 @@ def _as_option(value: object, kinds: Sequence[Any]) -> object:
 def _device(name: Device) -> str:
     if name == "cpu" or (name == "auto" and not may_have_gpu()):
         return "cpu"
-    has_gpu = has_torch() and import_module("torch").cuda.is_available()
-    if name == "cuda" and not has_gpu:
-        error = InputError("device='cuda': torch finds no GPU here; use --device cpu")
-        raise error if has_torch() else MissingExtraError(f"device='cuda': {_NEEDS_TORCH}")
-    return "cuda" if has_gpu else "cpu"
+    if has_torch() and import_module("torch").cuda.is_available():
+        return "cuda"
+    if name == "auto":
+        return "cpu"
+    if has_torch():
+        raise InputError("device='cuda': torch finds no GPU here; use --device cpu")
+    raise MissingExtraError(f"device='cuda': this needs torch: {install_hint('torch')}")

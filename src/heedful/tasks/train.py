@@ -1,16 +1,16 @@
 """`heedful.train`: what the command does, as a function with the same names."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
-from heedful.errors import ConfigError, suggestion
+from heedful.errors import ConfigError, refuse_if, suggestion
 from heedful.settings.arguments import checked
 from heedful.settings.keywords import TrainingSettings
 from heedful.settings.loading import load_config, plain
-from heedful.settings.options import Settings, TrainingRequest
+from heedful.settings.options import Settings, TrainingRequest, options_of
 from heedful.settings.run import Config
 from heedful.settings.section import whole_keys
 from heedful.settings.words import WORDS
@@ -146,12 +146,12 @@ def plan(
         resume: continue an existing run; a run that this job of torchrun has started is resumed, too.
         overwrite: rename an existing run, and start anew.
     """
-    name = file.stem if file else preset or ("adapted" if "train.init" in values else "base")
-    output = output or Path("runs") / name
+    new = "adapted" if "train.init" in values else "base"
+    output = output or Path("runs") / (file.stem if file else preset or new)
     if (output / CONFIG).exists() and was_started_by_this_job(output):
         resume, overwrite = True, False
     if resume and file is None:
-        runs = [output / f"seed-{seed}" for seed in seeds] if seeds else [output]
+        runs = [output / f"seed-{seed}" for seed in seeds or ()] or [output]
         file = next((run / CONFIG for run in runs if (run / CONFIG).exists()), None)
         if file is not None and preset is not None:
             check_preset(file.parent, preset, values)
@@ -167,14 +167,16 @@ def _key(name: str) -> str:
     Raises:
         ConfigError: no section has it, or several have.
     """
-    if name in {field.name for field in fields(TrainingRequest)}:
+    if name in options_of(TrainingRequest):
         return f"{'train' if name == 'init' else 'data'}.{name}"
     whole = [key for key in whole_keys(Config) if key.endswith(f".{name}")]
-    if len(whole) != 1:
-        known = [*whole_keys(Config), *signature(train).parameters]
-        several = "; give " + " or ".join(f"settings={{'{key}': ...}}" for key in whole)
-        what = f"{name!r} is the name of {len(whole)} settings{several}"
-        raise ConfigError(what if whole else f"unknown setting {name!r}{suggestion(name, known, WORDS)}")
+    several = " or ".join(f"settings={{'{key}': ...}}" for key in whole)
+    known = suggestion(name, [*whole_keys(Config), *signature(train).parameters], WORDS)
+    refuse_if(
+        (not whole, f"unknown setting {name!r}{known}"),
+        (len(whole) > 1, f"{name!r} is the name of {len(whole)} settings; give {several}"),
+        error=ConfigError,
+    )
     return whole[0]
 
 

@@ -70,23 +70,23 @@ def command(task: Translate) -> None:
 
     chosen = sampling_overrides(task.search, task.sampling, sample=task.sample, strategy=task.strategy)
     task = replace(task, search={**task.search, **chosen})
-    typed = False
-    if task.document is None:
-        source = Path(task.source or "-")
+    source = Path(task.source or "-")
+    is_document = task.document is not None
+    # Interactive input is translated line by line; a file is better read ahead, for fuller batches.
+    typed = not is_document and source == Path("-") and sys.stdin.isatty()
+    if not is_document:
         check_stdin_once(input=source, prefix=task.prefix)
-        # Interactive input is translated line by line; a file is better read ahead, for fuller batches.
-        typed = source == Path("-") and sys.stdin.isatty()
         task = replace(task, line_buffered=typed or task.line_buffered)
     started = time.monotonic()
     with warnings_on_stderr():
         outcome = translate(task.run, task, notify=notify, display=translation_display)
     if outcome is None:
-        if task.document is None and not typed:
+        if not is_document and not typed:
             suggest_auto_precision(task.runtime.precision, time.monotonic() - started)
         return
-    if task.document is None:  # shards
+    if not is_document:  # shards
         outcome.raise_if_failed()
     notify(outcome)
-    if task.document is not None and task.json:
+    if is_document and task.json:
         print_json(outcome.as_dict())
     outcome.raise_if_failed()
