@@ -4,12 +4,14 @@ import re
 from collections.abc import Iterator
 from importlib import import_module
 from inspect import formatannotation
+from inspect import signature as signature_of
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import griffe
 
 import heedful
+from heedful.settings.options import options_of
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 PUBLIC = """\
@@ -74,6 +76,7 @@ def described(thing: griffe.Object | griffe.Alias, level: str) -> Iterator[str]:
     yield f"```text\nfrom {module} import {thing.name}\n\n{signature(thing)}".rstrip() + "\n```"
     yield from docstring(thing)
     yield from keywords(thing)
+    yield from fields_taken(thing)
     if thing.is_class and "__init__" in thing.members:
         yield from list(docstring(thing["__init__"]))[1:]
     for name, member in thing.members.items() if thing.is_class else ():
@@ -93,6 +96,12 @@ def signature(thing: griffe.Object) -> str:
         if isinstance(each.annotation, griffe.ExprSubscript) and str(each.annotation.left) == "Annotated":
             each.annotation = each.annotation.slice.elements[0]  # type: ignore[union-attr]
     text = thing.signature().replace("AtLeastOne", "int")
+    if isinstance(thing, griffe.Function) and (task := task_of(thing)):
+        hints = get_type_hints(task)
+        taken = signature_of(task).parameters.values()
+        shown = [each.replace(annotation=Written(shown_type(hints[each.name]))) for each in taken]
+        text = f"{thing.name}{signature_of(task).replace(parameters=shown, return_annotation=Any)}"
+        text = f"{text.removesuffix('typing.Any')}{thing.returns}"
     if len(text) > WIDTH:
         start, end = text.index("(") + 1, text.rindex(")")
         parameters = "".join(f"    {each},\n" for each in at_commas(text[start:end]))
@@ -108,6 +117,29 @@ def keywords(thing: griffe.Object) -> Iterator[str]:
             types = get_type_hints(getattr(import_module(thing.module.path), name))
             rows = (f"`{key}: {shown_type(kind)}`" for key, kind in types.items())
             yield f"Keywords of `{name}`: {', '.join(rows)}"
+
+
+class Written(str):
+    """A type as it is to be shown in a signature."""
+
+    __repr__ = str.__str__
+
+
+def task_of(function: griffe.Function) -> Any:  # noqa: ANN401
+    """Return the dataclass that has the arguments of a function as fields (`taking`); None: no such one."""
+    for decorator in function.decorators:
+        name, _, task = str(decorator.value).rstrip(")").partition("(")
+        if name == "taking":
+            return getattr(import_module(function.module.path), task)
+    return None
+
+
+def fields_taken(thing: griffe.Object) -> Iterator[str]:
+    """Yield the help of a function's arguments, if they are the fields of a dataclass."""
+    if isinstance(thing, griffe.Function) and (task := task_of(thing)):
+        helps = {name: option.help for name, option in options_of(task).items()}
+        rows = [f"- `{name}`: {helps[name]}" for name in signature_of(task).parameters if name in helps]
+        yield "Parameters:\n\n" + "\n".join(rows)
 
 
 def shown_type(kind: object) -> str:

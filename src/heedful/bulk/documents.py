@@ -35,7 +35,7 @@ from heedful.documents.formats import TABLE, format_of, supported
 from heedful.documents.text_files import parse_columns
 from heedful.errors import HeedfulError, InputError
 from heedful.runtime.durable import is_replaceable
-from heedful.spans.pipeline import Request, translate_units, translated
+from heedful.spans.pipeline import Request, Translate, through, translate_units, translated
 
 _HIDDEN = (".", "~$")  # the second are locks of Word, Excel and PowerPoint
 
@@ -97,13 +97,18 @@ class DocumentJob(ShardJob):
         until it is complete, so that another run can go on with them; None: nowhere.
         """
         lines, columns = self._lines, parse_columns([column]) if column else []
-        languages = lines.translator.bundle.config.languages
-        opened = read_document(document, columns=columns, language=languages.tgt, source=languages.src)
+        read_by, written_by = (lines.through or lines.translator), lines.translator
+        languages = read_by.bundle.config.languages, written_by.bundle.config.languages
+        opened = read_document(document, columns=columns, language=languages[1].tgt, source=languages[0].src)
         lookup = lines.lookup or MemoryLookup()
 
-        def search(requests: Sequence[Request]) -> list[Translation]:
+        def search_here(requests: Sequence[Request]) -> list[Translation]:
             found = translated(lines.translator, requests, options=lines.options, find=lookup.find)
             return lookup.added(found)
+
+        search: Translate = search_here
+        if lines.through is not None:
+            search = through(partial(translated, lines.through), search_here)
 
         units, out = opened.units, None
         ends = [0, *accumulate(len(each.characters) for each in units)]

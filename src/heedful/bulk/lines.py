@@ -14,7 +14,7 @@ from heedful.bulk.resumable import open_resumable
 from heedful.data.streams import Lines, Writable, open_output, write_line
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.texts import chunks, without_line_ends
-from heedful.decoding.translation import TextHypothesis, Translation, recalled
+from heedful.decoding.translation import FindMatch, TextHypothesis, Translation, recalled
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.runtime.durable import is_replaceable
@@ -22,6 +22,8 @@ from heedful.storage.bundle import Bundle
 from heedful.storage.description import CONFIG_FILE, file_sha256
 
 CHUNK_LINES = 1024  # a power of two
+# Translates lines with their markup, given what finds a text in a memory.
+MarkedLines = Callable[[Sequence[str], FindMatch], list[Translation]]
 _HYPOTHESES_AT_ONCE = 65_536  # some 100 MB of them
 
 
@@ -97,6 +99,9 @@ class LineTranslation:
         layout: how output lines are written.
         lookup: looks lines up in memories; a line with an exact match is not searched.
         terms: counts and reports the terms of the glossary.
+        through: translates each text first, into the language that `translator` reads; memories and the
+            glossary then match what it returns.
+        marked: translates lines with their markup; None: what looks like markup is text.
         further: what else changes the output, by name; an output is continued only with the same settings.
     """
 
@@ -105,6 +110,8 @@ class LineTranslation:
     layout: LineLayout = field(default_factory=LineLayout)
     lookup: MemoryLookup | None = None
     terms: TermReport | None = None
+    through: Translator | None = None
+    marked: MarkedLines | None = None
     further: Mapping[str, object] = field(default_factory=dict)
 
     @cached_property
@@ -145,6 +152,9 @@ class LineTranslation:
         aligned = self.layout.json and self.translator.can_align
         of_lines = chunks(without_line_ends(lines), prefixes, chunk_lines, first_line=first_line)
         for number, texts, prefixes_of_chunk in of_lines:
+            if self.marked is not None:
+                yield from lookup.added(self.marked(texts, lookup.find))
+                continue
             search = partial(
                 self.translator.translations,
                 options=self.options,
@@ -152,7 +162,13 @@ class LineTranslation:
                 first_line=number,
                 aligned=aligned,
             )
-            yield from lookup.added(recalled(texts, lookup.find, search))
+            if self.through is None:
+                yield from lookup.added(recalled(texts, lookup.find, search))
+                continue
+            aligned_first = aligned and self.through.can_align
+            between = self.through.translations(texts, first_line=number, aligned=aligned_first)
+            after = recalled([first.text for first in between], lookup.find, search)
+            yield from (new.through(first) for new, first in zip(after, between, strict=True))
 
     def write(
         self,

@@ -6,6 +6,7 @@ would slow it down.
 
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, get_origin
 
@@ -127,7 +128,7 @@ def _shown(default: object) -> str:
     return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
-def hint_for_option(error: Exception, arguments: Sequence[str]) -> str:
+def hint_for_option(error: Any, arguments: Sequence[str]) -> str:  # noqa: ANN401 (as Context)
     """Return a message for an unknown option that says what to write; "" if nothing is likely.
 
     `--lr 0.1` of a command with `--set` becomes `--set schedule.peak=0.1`.
@@ -138,31 +139,29 @@ def hint_for_option(error: Exception, arguments: Sequence[str]) -> str:
     """
     from heedful.settings.words import WORDS
 
-    name = getattr(error, "option_name", None)
-    command = getattr(getattr(error, "ctx", None), "command", None)
-    if name is None or command is None or not hasattr(error, "possibilities"):
+    if not hasattr(error, "possibilities") or not error.option_name.startswith("--"):
         return ""
-    flags = [flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")]
+    name, parameters = error.option_name, error.ctx.command.params
+    flags = [flag for parameter in parameters for flag in parameter.opts if flag.startswith("--")]
     keys = list[str]()
     if "--set" in flags:
         from heedful.settings.run import Config  # pydantic, which other usage errors do not need
         from heedful.settings.section import whole_keys
 
         keys = whole_keys(Config)
-    likely = likely_names(name, [*flags, *keys], WORDS) if name.startswith("--") else []
     value = _value_of(name, arguments)
     written = [
         likely_name if likely_name in flags else f"--set {shlex.quote(f'{likely_name}={value}')}"
-        for likely_name in likely
+        for likely_name in likely_names(name, [*flags, *keys], WORDS)
     ]
     return f"no such option: {name}; write {' or '.join(written)}" if written else ""
 
 
 def _value_of(name: str, arguments: Sequence[str]) -> str:
     """Return the value that was given to the option, as `--name=value` or `--name value`."""
-    for argument, following in zip(arguments, [*arguments[1:], "-"], strict=True):
+    for argument, following in pairwise([*arguments, "--"]):
         if argument.startswith(f"{name}="):
             return argument.removeprefix(f"{name}=")
-        if argument == name:
-            return "..." if following.startswith("--") or following == "-" else following
+        if argument == name and not following.startswith("--"):
+            return following
     return "..."

@@ -7,7 +7,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import TextIOWrapper
@@ -30,17 +30,19 @@ _OUT_OF_MEMORY = (
 _COMPLETION = "_HEEDFUL_COMPLETE"  # with a value, a shell asks for completions (typer)
 _TOO_LONG = re.compile(r"[^/:\s]{256,}")  # for the name of a file, anywhere
 
-# Modules of heedful.verbs, in the order of a typical first use.
-VERBS = (
+# Commands, in the order of a typical first use.
+COMMANDS = (
     "demo", "prepare", "train", "translate", "serve", "evaluate", "score", "align", "attention", "plot",
-    "average", "distill", "back-translate", "shortlist", "inspect", "import_", "export", "push",
+    "average", "distill", "back-translate", "shortlist", "inspect", "import", "export", "push", "draw heads",
 )  # fmt: skip
-# Verbs defined in another verb's module.
-_MODULES = {"distill": "synthetic", "back-translate": "synthetic"}
-# Modules with several commands, and their help texts.
-GROUPS = {
-    "draw": "Draw the importance of a model's heads.",
+# Modules of heedful.verbs and functions in them, where these are not VERB and `command`.
+_FUNCTIONS = {
+    "import": ("import_", "command"),
+    "distill": ("synthetic", "distill"),
+    "back-translate": ("synthetic", "back_translate"),
+    "draw heads": ("draw", "draw_heads"),
 }
+GROUPS = {"draw": "Draw the importance of a model's heads."}
 
 
 @contextmanager
@@ -112,18 +114,13 @@ def _abandon(stream: TextIO) -> None:
         os.close(nowhere)
 
 
-def commands(names: Sequence[str] = (*VERBS, *GROUPS)) -> dict[str, Callable[[Any], None]]:
-    """Return the functions of the commands of these modules by their names, such as `draw heads`."""
-    of_names: dict[str, Callable[[Any], None]] = {}
+def commands(names: Iterable[str] = COMMANDS) -> dict[str, Callable[[Any], None]]:
+    """Return the functions of commands by their names, such as `draw heads`."""
+    functions: dict[str, Callable[[Any], None]] = {}
     for name in names:
-        module = import_module(f"heedful.verbs.{_MODULES.get(name, name)}")
-        if name in _MODULES:
-            of_names[name] = module.COMMANDS[name]
-        elif name in GROUPS:
-            of_names |= {f"{name} {verb}": run for verb, run in module.COMMANDS.items()}
-        else:
-            of_names[name.rstrip("_")] = module.command
-    return of_names
+        module, function = _FUNCTIONS.get(name, (name, "command"))
+        functions[name] = getattr(import_module(f"heedful.verbs.{module}"), function)
+    return functions
 
 
 def program(arguments: Sequence[str]) -> typer.Typer:
@@ -131,28 +128,26 @@ def program(arguments: Sequence[str]) -> typer.Typer:
 
     Only that verb is imported: all of them would add a sixth to the time of translating a line.
     """
-    every = (*VERBS, *GROUPS)
     requested = next((argument for argument in arguments if argument != "--"), "")
-    names = [name for name in every if name.rstrip("_") == requested] or every
+    names = [name for name in COMMANDS if name.split()[0] == requested]
     app = typer.Typer(
         name="heedful",
         callback=heedful,
         invoke_without_command=True,
-        add_completion=names is every or _COMPLETION in os.environ,
+        add_completion=not names or _COMPLETION in os.environ,
         rich_markup_mode=None,  # plain help: importing rich would slow `--help` down
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    groups = {name: typer.Typer(rich_markup_mode=None) for name in GROUPS if name in names}
-    for name, run in commands(names).items():
-        *group, verb = name.split()
-        parent = groups[group[0]] if group else app
+    parents = {"": app}
+    for name, run in commands(names or COMMANDS).items():
+        group, _, verb = name.rpartition(" ")
+        if group not in parents:
+            parents[group] = typer.Typer(rich_markup_mode=None)
+            app.add_typer(parents[group], name=group, help=GROUPS[group])
         # Reported inside of click too, which would turn Ctrl-C into its own Abort.
-        parent.command(verb, cls=GroupedCommand)(
-            report_errors()(command_of(run, has_options=names is not every))
-        )
-    for name, app_of_group in groups.items():
-        app.add_typer(app_of_group, name=name, help=GROUPS[name])
+        command = report_errors()(command_of(run, has_options=bool(names)))
+        parents[group].command(verb, cls=GroupedCommand)(command)
     return app
 
 
@@ -193,14 +188,10 @@ def main() -> None:
     try:
         code = typer.main.get_command(program(arguments[1:])).main(prog_name="heedful", standalone_mode=False)
     except Exception as error:
-        # A usage error: of click in older versions of typer, of its own copy of click in newer ones.
-        format_message = getattr(error, "format_message", None)
-        if format_message is None:
+        if not hasattr(error, "format_message"):  # only errors of usage have one; click or typer defines them
             raise
         where = getattr(getattr(error, "ctx", None), "command_path", "heedful")
-        message = hint_for_option(error, sys.argv) or format_message().replace(": Value error,", ":").rstrip(
-            ".?"
-        )
-        exit_with_error(f"{message}; see {where} --help", USAGE)
+        message = error.format_message().replace(": Value error,", ":").rstrip(".?")
+        exit_with_error(f"{hint_for_option(error, sys.argv) or message}; see {where} --help", USAGE)
     sys.stdout.flush()
     sys.exit(code if isinstance(code, int) else 0)

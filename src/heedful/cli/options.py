@@ -1,7 +1,7 @@
 """The command line of a task: the fields of a dataclass and of its groups are arguments and options."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -10,11 +10,19 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from heedful.decoding.strategies.options import DiverseBeamOptions, MinimumBayesRiskOptions, SamplingOptions
-from heedful.errors import InputError
-from heedful.settings.options import BeamOptions, Option, Settings, SharedOptions, kinds_of, options_of
+from heedful.errors import InputError, refuse_if
+from heedful.settings.options import BeamOptions, File, Option, Settings, SharedOptions, kinds_of, options_of
 
 _PLUGIN = "plugin"
 _OPTION = Option("A Python file with your own parts; settings name them as PLUGIN:NAME.", metavar="FILE.py")
+# How the command line reads types that Python takes in several forms.
+_READ_AS: dict[object, Any] = {
+    Settings: list[str],
+    Sequence[str]: list[str],
+    File: Path,
+    File | None: Path | None,
+}
+_Shown = tuple[Any, object, Option]  # the type of an option, its default, and the option
 HELP_ALL = "help_all"  # the parameter of --help-all
 
 
@@ -29,6 +37,11 @@ class OptionsOf:
 
     groups: tuple[type, ...]
     without: tuple[str, ...] = ()
+
+    def settings(self) -> dict[str, _Shown]:
+        """Return type, default and option of each setting, by its name."""
+        names = [(group, name) for group in self.groups for name in options_of(group)]
+        return {name: _overriding(group, name) for group, name in names if name not in self.without}
 
 
 # Settings that only a configuration has, or Python.
@@ -54,23 +67,24 @@ def sampling_overrides(
         BadParameter: contradictory options.
     """
     has_beam = not options_of(DiverseBeamOptions).keys().isdisjoint(search)
+    samples = sample or "samples" in sampling
+    *others, last = _flags(DiverseBeamOptions)
+    refuse_if(
+        (
+            strategy is not None and (sampling or sample or has_beam),
+            "--strategy excludes the options of other searches; its settings follow its name, as in "
+            "--strategy beam:beam_size=8",
+        ),
+        (sampling and not samples, f"{', '.join(_flags(SamplingOptions))} need --sample or --mbr"),
+        (
+            samples and has_beam,
+            f"--sample and --mbr exclude {', '.join(others)} and {last}; sampling needs no beam",
+        ),
+        error=typer.BadParameter,
+    )
     if strategy is not None:
-        if sampling or sample or has_beam:
-            raise typer.BadParameter(
-                "--strategy excludes the options of other searches; its settings follow its name, as in "
-                "--strategy beam:beam_size=8"
-            )
         return {"strategy": strategy}
-    if not sample and "samples" not in sampling:
-        if sampling:
-            raise typer.BadParameter(f"{', '.join(_flags(SamplingOptions))} need --sample or --mbr")
-        return {}
-    if has_beam:
-        *others, last = _flags(DiverseBeamOptions)
-        raise typer.BadParameter(
-            f"--sample and --mbr exclude {', '.join(others)} and {last}; sampling needs no beam"
-        )
-    return {"sample": True, **sampling}
+    return {"sample": True, **sampling} if samples else {}
 
 
 def _flags(group: type) -> list[str]:
@@ -139,32 +153,28 @@ def _add_parameters(
     """
     hints, options = get_type_hints(task, include_extras=True), options_of(task)
     groups: dict[str, Callable[[dict[str, Any]], Any]] = {}
-    overrides: dict[str, Iterable[str]] = {}
+    overrides: dict[str, Mapping[str, _Shown]] = {}
     for field in fields(task):
         hint = hints[field.name]
-        marks = [mark for mark in get_args(hint) if isinstance(mark, OptionsOf)]
-        if marks:
-            names = [(group, name) for group in marks[0].groups for name in options_of(group)]
-            own = {name: _overriding(group, name) for group, name in names if name not in marks[0].without}
-            overrides[field.name] = own
+        shown: dict[str, _Shown] = {}
+        if field.name in options:
+            default = Parameter.empty if field.default is MISSING else field.default
+            shown[field.name] = (get_args(hint)[0], default, options[field.name])
         elif is_dataclass(hint) and isinstance(hint, type):
             groups[field.name] = _add_parameters(hint, parameters, rare)
-            continue
-        elif field.name in options:
-            default = Parameter.empty if field.default is MISSING else field.default
-            own = {field.name: (get_args(hint)[0], default, options[field.name])}
-        else:
-            continue
-        for name, (kind, default, option) in own.items():
+        for mark in get_args(hint):
+            if isinstance(mark, OptionsOf):
+                overrides[field.name] = shown = mark.settings()
+        for name, (kind, default, option) in shown.items():
             parameters[name] = _parameter(name, kind, default, option)
             is_common = option.heading is None if option.is_common is None else option.is_common
-            rare |= {name} if not is_common and default is not Parameter.empty else set()
+            if not is_common and default is not Parameter.empty:
+                rare.add(name)
 
     def make(values: dict[str, Any]) -> Any:  # noqa: ANN401
         made = {name: make_group(values) for name, make_group in groups.items()}
-        for name, of_group in overrides.items():  # the options that are set
-            given = {option: values[option] for option in of_group}
-            made[name] = {option: value for option, value in given.items() if _is_set(value)}
+        for name, settings in overrides.items():  # the options that are set
+            made[name] = {key: values[key] for key in settings if values[key] is not None}
         try:
             return task(**made, **{name: values[name] for name in options})
         except InputError as error:  # values that cannot go together
@@ -173,19 +183,15 @@ def _add_parameters(
     return make
 
 
-def _is_set(value: object) -> bool:
-    return value is not None and value is not False
-
-
-def _overriding(group: type, name: str) -> tuple[Any, object, Option]:
+def _overriding(group: type, name: str) -> _Shown:
     """Return type, default and option of a setting that need not be set."""
     option, kinds, default = options_of(group)[name], kinds_of(group)[name], getattr(group, name)
     if bool in kinds:
-        return bool, False, option
+        return bool, None, option
     if isinstance(kinds[0], str):
         option, kinds = replace(option, metavar="|".join(kinds)), (str,)
     if option.default is None and default is not None:
-        option = replace(option, default=default if isinstance(default, str) else f"{default:g}")
+        option = replace(option, default=str(default).removesuffix(".0"))
     return kinds[0] | None, None, option
 
 
@@ -193,9 +199,7 @@ def _parameter(name: str, kind: Any, default: object, option: Option) -> Paramet
     shown_default = default if option.default is None else option.default
     has_default = shown_default not in (None, False, "", (), Parameter.empty)
     text = f"{option.help} [default: {shown_default}]" if has_default else option.help
-    parser: Callable[[Any], Any] | None = _file if option.is_file else None
-    if kind == Settings:
-        kind, parser = list[str], _setting
+    parser = _setting if kind == Settings else _file if option.is_file else None
     shown = typer.Option(
         *option.flags_of(name),
         min=option.minimum,
@@ -207,7 +211,9 @@ def _parameter(name: str, kind: Any, default: object, option: Option) -> Paramet
     )
     if option.is_argument:
         shown = typer.Argument(metavar=option.metavar, help=text)
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[_READ_AS.get(kind, kind), shown]
+    )
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -1,21 +1,20 @@
 """The display of training on stderr, a progress bar on a terminal, plain lines elsewhere; and its result."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from typing_extensions import override
 
-from heedful.cli.streams import clock, print_table
+from heedful.cli.streams import clock, print_json, print_table
 from heedful.tasks.card import shell_command, without_directories
 from heedful.tasks.learning_rate import FoundRate
 from heedful.tasks.seeds import SeedsResult
 from heedful.tasks.training import TrainResult
 from heedful.training.events import (
-    CheckpointEvent,
     EndEvent,
     Event,
     NoticeEvent,
@@ -64,44 +63,18 @@ class PlainDisplay:
         self._shown: tuple[int, float] | None = None  # the step of the last line, and its loss
 
     def __call__(self, event: Event) -> None:
-        """Show one event."""
-        match event:
-            case StepEvent():
-                self._show_step(event)
-            case ValidationEvent():
-                line = _scores_line(event)
-                if event.is_best:
-                    self._best = f"best {event.step:,}"
-                self._write(line)
-            case WarningEvent():
-                self._write(f"warning: {event.message}")
-            case SkippedEvent():
-                where = f"; its sentences are in {event.sentences}" if event.sentences else ""
-                self._write(
-                    f"warning: step {event.step:,} is skipped: at learning rate {event.rate:.2e}, its loss "
-                    f"({event.loss:g}) or its gradient ({event.gradient_norm:g}) is not finite{where}"
-                )
-            case NoticeEvent():
-                self._write(event.message)
-            case StartEvent():
-                self._write(_start_line(event))
-            case EndEvent():
-                self._show_end(event)
-            case CheckpointEvent():
-                pass  # not shown
+        """Show one event; checkpoints are not shown."""
+        if isinstance(event, StepEvent):
+            self._show_step(event)
+        elif lines := _LINES.get(type(event)):
+            self._write(lines(event))
+        if isinstance(event, ValidationEvent) and event.is_best:
+            self._best = f"best {event.step:,}"
 
     def _show_step(self, event: StepEvent) -> None:
         if self._shown != (shown := (event.step, event.loss)):  # else it was shown before it was logged
             self._write(_step_line(event, self._best))
         self._shown = shown
-
-    def _show_end(self, event: EndEvent) -> None:
-        if event.steps_taken:
-            self._write(f"done: {event.reason}; took {clock(event.seconds)}")
-        else:
-            self._write(f"nothing to do: {event.reason}")
-        if event.warning:
-            self._write(f"warning: {event.warning}")
 
     def _write(self, line: str) -> None:
         with suppress(OSError):  # events are in log.jsonl too
@@ -153,6 +126,30 @@ def _scores_line(event: ValidationEvent) -> str:
     return f"validation at step {event.step:,}: {', '.join(shown)}{cut}{best}{learned}"
 
 
+def _skipped_line(event: SkippedEvent) -> str:
+    where = f"; its sentences are in {event.sentences}" if event.sentences else ""
+    return (
+        f"warning: step {event.step:,} is skipped: at learning rate {event.rate:.2e}, its loss "
+        f"({event.loss:g}) or its gradient ({event.gradient_norm:g}) is not finite{where}"
+    )
+
+
+def _end_lines(event: EndEvent) -> str:
+    done = f"done: {event.reason}; took {clock(event.seconds)}"
+    warning = f"\nwarning: {event.warning}" if event.warning else ""
+    return (done if event.steps_taken else f"nothing to do: {event.reason}") + warning
+
+
+_LINES: dict[type[Event], Callable[[Any], str]] = {
+    ValidationEvent: _scores_line,
+    WarningEvent: lambda event: f"warning: {event.message}",
+    NoticeEvent: lambda event: str(event.message),
+    SkippedEvent: _skipped_line,
+    StartEvent: _start_line,
+    EndEvent: _end_lines,
+}
+
+
 def _score(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 1e6 else f"{value:.2e}"
 
@@ -160,13 +157,16 @@ def _score(value: float) -> str:
 def print_result(result: TrainResult, *, as_json: bool) -> None:
     """Print the best bundle, or a summary as JSON."""
     summary = {"best": str(result.best), "last": str(result.last), **result.end.to_json()}
-    print(json.dumps(summary) if as_json else result.best)
+    if as_json:
+        print_json(summary)
+    else:
+        print(result.best)
 
 
 def print_seeds(result: SeedsResult, *, as_json: bool) -> None:
     """Print the scores of the runs with several seeds, their mean and deviation."""
     if as_json:
-        print(json.dumps(result.to_json()))
+        print_json(result.to_json())
         return
     print_table(result.rows())
 
@@ -174,7 +174,7 @@ def print_seeds(result: SeedsResult, *, as_json: bool) -> None:
 def print_found_rate(found: FoundRate, *, as_json: bool) -> None:
     """Print the rates that were tried, and the setting for the best one."""
     if as_json:
-        print(json.dumps(found.to_json()))
+        print_json(found.to_json())
         return
     test = found.test
     rows = [

@@ -1,5 +1,6 @@
 """What commands show: warnings of searches, bars and lines of progress on stderr; tables."""
 
+import json
 import logging
 import sys
 import time
@@ -19,6 +20,21 @@ _SLOW = 10.0  # seconds after which a faster option is suggested
 _BETWEEN_LINES = 60.0  # seconds between printed lines of a translation's progress
 _BETWEEN_SHARES = 20.0  # seconds between printed lines of other progress
 _PAIRS_SHOWN = 64  # pairs between two movements of a bar
+
+
+def notify(message: object) -> None:
+    """Print a line on stderr."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def note(message: str) -> None:
+    """Print a remark on stderr."""
+    notify(f"note: {message}")
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON on one line."""
+    print(json.dumps(value, ensure_ascii=False))
 
 
 def check_stdin_once(**inputs: Path | Sequence[Path] | None) -> None:
@@ -81,9 +97,9 @@ def warnings_on_stderr() -> Iterator[None]:
         log.removeHandler(handler)
         log.propagate = True
         if handler.count > _SHOWN:
-            print(f"warning: {handler.count - _SHOWN:,} more lines like these", file=sys.stderr)
+            notify(f"warning: {handler.count - _SHOWN:,} more lines like these")
         if handler.num_cut:
-            print(f"warning: {handler.cut_message % f'{handler.num_cut:,}'}", file=sys.stderr)
+            notify(f"warning: {handler.cut_message % f'{handler.num_cut:,}'}")
 
 
 class _Warnings(logging.Handler):
@@ -97,7 +113,7 @@ class _Warnings(logging.Handler):
             return
         self.count += 1
         if self.count <= _SHOWN:
-            print(f"warning: {record.getMessage()}", file=sys.stderr, flush=True)
+            notify(f"warning: {record.getMessage()}")
 
 
 @contextmanager
@@ -116,7 +132,7 @@ def bar() -> Iterator[Callable[[str, float], None]]:
             progress.update(task, completed=done, description=what)
             if progress.disable and (now := time.monotonic()) - latest >= _BETWEEN_SHARES:
                 latest = now
-                print(f"{done:.0%} {what}", file=sys.stderr, flush=True)
+                notify(f"{done:.0%} {what}")
 
         yield show
 
@@ -166,7 +182,7 @@ def translation_display(
             if draw is not None:
                 draw(" · ".join(parts), share or 0.0)
             else:
-                print(" · ".join(parts), file=sys.stderr, flush=True)
+                notify(" · ".join(parts))
                 latest = now
 
         yield show
@@ -194,7 +210,4 @@ def print_table(rows: Sequence[Sequence[str]], *, align: Callable[[str, int], st
 def suggest_auto_precision(precision: str, seconds: float) -> None:
     """Suggest `--precision auto` on stderr after a slow run in float32."""
     if precision == "float32" and seconds > _SLOW:
-        print(
-            f"{seconds:,.0f} seconds in float32, the default; --precision auto chooses the fastest here",
-            file=sys.stderr,
-        )
+        notify(f"{seconds:,.0f} seconds in float32, the default; --precision auto chooses the fastest here")

@@ -6,13 +6,35 @@ from functools import wraps
 from inspect import Parameter, formatannotation, signature
 from numbers import Integral, Real
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
 from annotated_types import Ge
 
 from heedful.errors import OptionError, suggestion
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Parameters = ParamSpec("_Parameters")
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+
+def taking(
+    task: Callable[_Parameters, _Task],
+) -> Callable[[Callable[[_Task], _Result]], Callable[_Parameters, _Result]]:
+    """Return a decorator: a function of a task, a dataclass, takes the fields of the task as arguments.
+
+    Names, types and defaults stand at the fields alone: editors and type checkers find them there, too.
+    """
+
+    def decorate(function: Callable[[_Task], _Result]) -> Callable[_Parameters, _Result]:
+        @wraps(function)
+        def call(*positional: _Parameters.args, **keywords: _Parameters.kwargs) -> _Result:
+            return function(task(*positional, **keywords))
+
+        call.__signature__ = signature(task)  # type: ignore[attr-defined]
+        return checked(call)
+
+    return decorate
 
 
 def checked(function: _Function) -> _Function:

@@ -8,7 +8,7 @@ fields; [decode] inherits them. In the classes here, None leaves a setting as th
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
@@ -422,7 +422,9 @@ DEVICE = Option(
 OUTPUT = ("--output", "-o")
 
 
-Settings = Sequence[tuple[str, Any]]  # keys and values of --set; on the command line as KEY=VALUE
+File = str | Path
+# Settings by their whole keys; on the command line as --set KEY=VALUE
+Settings = Mapping[str, Any] | Sequence[tuple[str, Any]]
 
 
 def settings_like(text: str) -> Option:
@@ -489,25 +491,13 @@ ValidPairs = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingText:
-    """The two files of a training text; None: as in the configuration."""
+class TrainingRequest:
+    """The options of a training that are keys of its configuration; None: as in the configuration."""
 
     src: Annotated[
         Path | None, Option("Source side of the training text; .gz too.", TEXT, is_common=True)
     ] = None
     tgt: Annotated[Path | None, Option("Target side, parallel line by line.", TEXT, is_common=True)] = None
-
-    def overrides(self) -> list[tuple[str, str]]:
-        """Return what is set as keys of the configuration and their values."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        given = {name: str(value) for name, value in values.items() if value is not None}
-        return [(f"{'train' if name == 'init' else 'data'}.{name}", value) for name, value in given.items()]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingRequest(TrainingText):
-    """The options of a training that are keys of its configuration."""
-
     valid_src: ValidSrc = None
     valid_tgt: ValidTgt = None
     pairs: Annotated[
@@ -526,6 +516,11 @@ class TrainingRequest(TrainingText):
         str | None,
         Option("Fine-tune this bundle or run; its architecture and tokenizers are kept.", metavar="BUNDLE"),
     ] = None
+
+    def overrides(self) -> dict[str, str]:
+        """Return what is set as keys of the configuration and their values."""
+        given = {name: str(value) for name, value in vars(self).items() if value is not None}
+        return {f"{'train' if name == 'init' else 'data'}.{name}": text for name, text in given.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

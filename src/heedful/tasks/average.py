@@ -1,6 +1,5 @@
 """Average the newest checkpoints of a run into a bundle (6.1)."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +12,12 @@ from heedful.storage.description import bundle_file_names, runs_inside
 from heedful.storage.torch_weights import load_weights
 from heedful.tasks.card import front_matter
 from heedful.tasks.directory import CHECKPOINTS, CONFIG
+from heedful.tasks.options import Notify, say_nothing
 from heedful.training.averaging import average_weights
 from heedful.training.checkpoint import is_complete, list_checkpoints
 
 
-def average(
-    run: Path, output: Path, *, last: int = 5, notify: Callable[[str], None] = lambda _: None
-) -> list[Path]:
+def average(run: Path, output: Path, *, last: int = 5, notify: Notify = say_nothing) -> list[Path]:
     """Write the bundle, with all but the weights from a bundle of the run; return the checkpoints.
 
     The paper averages 5 checkpoints for base, and 20 for big. An aligner belongs to the embeddings that it

@@ -119,6 +119,15 @@ def shell_command(words: Iterable[str]) -> str:
     return " ".join(map(_shell_word, words))
 
 
+def words_of_settings(config: Config, settings: Mapping[str, Any]) -> list[str]:
+    """Return the options of a command for the plugins of a configuration, and for settings by whole keys."""
+    words = plugin_options(name for _, name in config.plugged)
+    for key, value in settings.items():
+        written = value if isinstance(value, str) else json.dumps(False if value is None else value)
+        words += ["--set", f"{key}={written}"]
+    return words
+
+
 def _shell_word(word: str) -> str:
     r"""Quote a word for a shell; with line ends, or bytes that are not UTF-8, it is written as $'\xff'."""
     if word.isprintable():

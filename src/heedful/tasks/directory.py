@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import filelock
 
-from heedful.errors import ConfigError, CorpusError, RunError
+from heedful.errors import ConfigError, CorpusError, RunError, refuse_if
 from heedful.runtime.durable import WRITING, named_in_errors, sync, write_atomically, writing_at
 from heedful.settings.loading import load_config, to_toml
 from heedful.settings.presets import PRESETS
@@ -236,43 +236,41 @@ class RunDirectory:
 
     def _check_what_is_there(self, *, resume: bool, overwrite: bool) -> None:
         """Check that the directory has a run to resume, or nothing, unless it is to be renamed."""
-        if problem := self._problem(resume=resume, overwrite=overwrite):
-            raise RunError(problem)
-
-    def _problem(self, *, resume: bool, overwrite: bool) -> str | None:
-        if self.path.exists() and not self.path.is_dir():
-            return f"{self.path}: is a file; give a directory as --output"
-        if resume and not self.config_file.exists():
-            remedy = "leave --resume out to start one"
-            if any(self.path.glob("seed-*")):
-                remedy = "give --seeds to continue the runs inside it"
-            return f"{self.path}: has no run to resume; {remedy}"
-        links = [self.path / name for name in BUNDLES if resume and (self.path / name).is_symlink()]
-        if links:  # the next bundle would replace the link, not its target
-            return (
-                f"{links[0]}: is a link, which the run's next model would replace; put the directory itself "
-                "there, or move the whole run and link to that"
-            )
-        if resume or overwrite:
-            return None
-        if self.config_file.exists():
-            return (
-                f"{self.path}: already exists, with a run; give another --output, --overwrite to rename this "
-                "one, or `heedful train --resume` to continue it"
-            )
-        if others := self._others():
-            more = f" and {len(others) - _FEW_NAMES} more" if len(others) > _FEW_NAMES else ""
-            names = ", ".join(map(str, others[:_FEW_NAMES])) + more
-            remedy = "give another --output, or --overwrite to rename this one"
-            return f"{self.path}: already exists, with {names}; {remedy}"
-        return None
+        path, is_run, is_new = self.path, self.config_file.exists(), not (resume or overwrite)
+        links = [path / name for name in BUNDLES if resume and (path / name).is_symlink()]
+        has_seeds = path.is_dir() and any(path.glob("seed-*"))
+        start = (
+            "give --seeds to continue the runs inside it" if has_seeds else "leave --resume out to start one"
+        )
+        others = self._others() if is_new else []
+        more = f" and {len(others) - _FEW_NAMES} more" if len(others) > _FEW_NAMES else ""
+        refuse_if(
+            (path.exists() and not path.is_dir(), f"{path}: is a file; give a directory as --output"),
+            (resume and not is_run, f"{path}: has no run to resume; {start}"),
+            (
+                links,  # the next bundle would replace the link, not its target
+                f"{', '.join(map(str, links[:1]))}: is a link, which the run's next model would replace; put "
+                "the directory itself there, or move the whole run and link to that",
+            ),
+            (
+                is_new and is_run,
+                f"{path}: already exists, with a run; give another --output, --overwrite to rename this "
+                "one, or `heedful train --resume` to continue it",
+            ),
+            (
+                others,
+                f"{path}: already exists, with {', '.join(map(str, others[:_FEW_NAMES]))}{more}; give "
+                "another --output, or --overwrite to rename this one",
+            ),
+            error=RunError,
+        )
 
     def _others(self) -> list[Path]:
         """Return what is in the directory, without what a run left that was killed while it started."""
         known = {LOCK, *self.extra_files}
         if not self.config_file.exists() and (self.path / _STARTING).exists():
             known |= {_STARTING, TOKENIZER, writing_at(self.config_file).name}
-        there = self.path.iterdir() if self.path.exists() else ()
+        there = self.path.iterdir() if self.path.is_dir() else ()
         return sorted(path for path in there if path.name not in known)
 
     def start(self, config: Config, tokenizers: TokenizerPair, commands: Sequence[str] = ()) -> None:

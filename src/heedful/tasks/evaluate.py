@@ -1,6 +1,6 @@
 """Evaluate: score a model or outputs, or read a test set, translate it with models, and compare systems."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
@@ -8,7 +8,7 @@ from typing import Unpack
 from heedful.data.files import check_parallel, read_lines
 from heedful.data.streams import is_text, open_output, stdin_or, write_line
 from heedful.decoding.translator import Translator
-from heedful.errors import InputError
+from heedful.errors import InputError, refuse_if
 from heedful.evaluation.calibration import check_scikit_learn
 from heedful.evaluation.metrics import EvaluationReport, Metric, compare_systems, metric_names, metric_of
 from heedful.evaluation.systems import System
@@ -19,7 +19,7 @@ from heedful.settings.options import Languages
 from heedful.storage.description import bundle_file_names, resolve_bundle
 from heedful.tasks.keywords import EvaluationKeywords
 from heedful.tasks.loading import from_keywords, hub_repo, load_translator, refuse_options_of_models
-from heedful.tasks.options import METRICS_SHOWN, EvaluationOptions, ScoringOptions
+from heedful.tasks.options import METRICS_SHOWN, EvaluationOptions, Notify, ScoringOptions, say_nothing
 from heedful.tasks.output_checks import check_output
 from heedful.text.pair import has_target_languages
 
@@ -86,7 +86,7 @@ def _lines(text: Lines) -> list[str]:
 
 
 def evaluate_systems(
-    options: EvaluationOptions, *, notify: Callable[[str], None]
+    options: EvaluationOptions, *, notify: Notify
 ) -> tuple[list[System], list[EvaluationReport]]:
     """Read everything, check it, translate, write the outputs, score; see the command of this name.
 
@@ -95,10 +95,10 @@ def evaluate_systems(
     Returns:
         The systems: the run, then `hyp`, then `compare`; and a report for each.
     """
-    run, src, ref, output = options.run, options.src, options.ref, options.output
-    hyp, compare = options.hyp or (), options.compare or ()
-    files = [*hyp, *filter(is_text, compare)]
-    runs = [*([] if run is None else [run]), *(path for path in compare if not is_text(path))]
+    src, ref, output, first = options.src, options.ref, options.output, [options.run] if options.run else []
+    compared = [*(options.hyp or ()), *(options.compare or ())]
+    files = [*(options.hyp or ()), *filter(is_text, options.compare or ())]
+    runs = [*first, *(path for path in compared if path not in files)]
     _check_runs(options, runs)
     if output is not None:
         check_output(output, inputs=[src, *ref, *files, options.shortlist], models=runs)
@@ -115,38 +115,37 @@ def evaluate_systems(
     def system(path: Path) -> System:
         if path in written:
             return System(str(path), written[path])
-        return System.translating(
-            str(path), translator_for(path, options, notify=notify), lines, options.search
-        )
+        translator = translator_for(path, options, notify=notify)
+        return System.translating(str(path), translator, lines, options.search)
 
-    systems = [] if run is None else [system(run)]
+    systems = [system(path) for path in first]
     if output is not None:  # before scoring, to keep them if that fails
         with open_output(output) as file:
             for text in systems[0].outputs:
                 write_line(file, text)
-    systems += [system(path) for path in (*hyp, *compare)]
-    fits = [options.calibrate, *[False] * len(systems)]
-    systems = [scored.calibrated(references, fit=fit) for scored, fit in zip(systems, fits, strict=False)]
+    systems += [system(path) for path in compared]
+    fits = options.calibrate  # the first system, which is a run then
+    systems = [scored.calibrated(references, fit=fits and scored is systems[0]) for scored in systems]
     return systems, score(systems, references, options, sources=sources, files=ref)
 
 
 def _check_runs(options: EvaluationOptions, runs: Sequence[Path]) -> None:
     """Check, before the work, that all models are there and have what they need."""
-    problem = ""
-    if runs and options.src is None:
-        problem = f"the sources are needed to translate them by {runs[0]}: give --src"
-    if missing := [path for path in runs if not path.exists() and hub_repo(path) is None]:
-        problem = f"{missing[0]}: no such run, bundle or file"
-    if problem:
-        raise InputError(problem)
-    if options.calibrate and options.run is not None:
-        bundle_file_names(resolve_bundle(options.run))  # one that a calibration can be stored in
+    missing = [path for path in runs if not path.exists() and hub_repo(path) is None]
+    refuse_if(
+        *((True, f"{path}: no such run, bundle or file") for path in missing),
+        *(
+            (options.src is None, f"the sources are needed to translate them by {run}: give --src")
+            for run in runs
+        ),
+        error=InputError,
+    )
+    if options.calibrate:
+        bundle_file_names(resolve_bundle(runs[0]))  # one that a calibration can be stored in
         check_scikit_learn()
 
 
-def translator_for(
-    path: Path, options: ScoringOptions, *, notify: Callable[[str], None] = lambda message: None
-) -> Translator:
+def translator_for(path: Path, options: ScoringOptions, *, notify: Notify = say_nothing) -> Translator:
     """Load a model to evaluate; if it has one target language, `tgt_lang` only says how words are counted."""
     translator = load_translator(
         path, Languages(), options.runtime, shortlist=options.shortlist, notify=notify

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,13 @@ from heedful.interop.layouts import check_import_options, check_layout, is_direc
 from heedful.interop.marian import export_marian
 from heedful.interop.onnx.export import export_onnx
 from heedful.runtime.durable import new_directory
-from heedful.settings.arguments import checked
+from heedful.settings.arguments import taking
 from heedful.settings.words import WORDS
 from heedful.storage.bundle import load_bundle, save_weights
 from heedful.storage.weights_file import weight_shapes
 from heedful.tasks.card import front_matter, model_title
 from heedful.tasks.loading import hub_repo, local_bundle, local_source
-from heedful.tasks.options import SHORTLIST
+from heedful.tasks.options import SHORTLIST, ModelExport, ModelImport
 from heedful.text.pair import choose_languages
 
 _EXPORTS: Mapping[str, Callable[..., object]] = {
@@ -35,42 +35,15 @@ _EXPORTS: Mapping[str, Callable[..., object]] = {
 _log = logging.getLogger("heedful")
 
 
-@checked
-def import_model(  # noqa: PLR0913
-    source: str | Path,
-    *,
-    output: str | Path,
-    layout: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    src_lang: str | None = None,
-    tgt_lang: str | None = None,
-    src_vocab: str | Path | None = None,
-    tgt_vocab: str | Path | None = None,
-    task: str | None = None,
-    base: str | Path | None = None,
-    lang_dict: str | Path | None = None,
-    ignore: Sequence[str] = (),
-    notify: Callable[[str], object] | None = None,
-) -> Path:
+@taking(ModelImport)
+def import_model(task: ModelImport) -> Path:
     """Import a model of another implementation as a bundle: `heedful import`; return the bundle's path.
 
     >>> heedful.import_model("opus-ct2", output="opus")
     PosixPath('opus')
 
-    Args:
-        source: a file, a directory, or the id of a model on the hub.
-        output: the bundle to write.
-        layout: the system that wrote the weights; None: recognised.
-        settings: settings that are not in the weights, such as {"model.num_heads": 8}.
-        src_lang: for a multilingual model: the source language.
-        tgt_lang: the language to translate into.
-        src_vocab: for a file: the source tokens by id, one per line, or .json; without it, ids only.
-        tgt_vocab: the same for target tokens.
-        task: for a directory of transformers: one of its task_specific_params.
-        base: for an adapter of PEFT: the directory or hub id of its base model.
-        lang_dict: for a multilingual model of fairseq: its languages in their order, one per line.
-        ignore: keys of config.json that are unknown here and only describe text.
-        notify: receives sentences about what was not in the files; None: the logger "heedful" does.
+    The arguments are the options of the command, by the same names, and notify: it receives sentences about
+    what was not in the files; by default the logger "heedful" does.
 
     Raises:
         RunError: the output exists.
@@ -81,31 +54,31 @@ def import_model(  # noqa: PLR0913
         InputError: an option with an invalid value.
         MissingExtraError: a library that the source needs is not installed.
     """
-    source, output = Path(source), Path(output)
-    lang_dict = None if lang_dict is None else Path(lang_dict)
-    sections = _sections(settings or {})
+    source, output, layout = Path(task.source), Path(task.output), task.layout
+    lang_dict = None if task.lang_dict is None else Path(task.lang_dict)
+    sections = _sections(dict(task.settings))
     wanted = ImportOptions(
         settings=sections.pop("model", {}),
-        src_lang=src_lang,
-        tgt_lang=tgt_lang,
-        ignored=ignore,
-        task=task,
-        vocabularies=_vocabularies(src_vocab, tgt_vocab),
+        src_lang=task.src_lang,
+        tgt_lang=task.tgt_lang,
+        ignored=task.ignore,
+        task=task.task,
+        vocabularies=_vocabularies(task.src_vocab, task.tgt_vocab),
     )
     if layout is not None:
         check_layout(layout)
     with new_directory(output) as directory:
         if layout is not None:
             check_import_options(layout, wanted, lang_dict)
-        path, adapter = _model_and_adapter(source, base)
+        path, adapter = _model_and_adapter(source, task.base)
         wanted = replace(wanted, adapter=adapter)
         imported, layout = read_model(path, wanted, layout=layout, settings=sections, lang_dict=lang_dict)
-        card = _card(source, imported, layout, ignore)
+        card = _card(source, imported, layout, task.ignore)
         save_weights(imported.weights, imported.config, imported.tokenizers, directory, card=card)
         if imported.shortlist is not None:
             imported.shortlist.save(directory / SHORTLIST)
     for note in imported.notes:
-        (notify or _log.warning)(note)
+        (task.notify or _log.warning)(note)
     return output
 
 
@@ -164,30 +137,15 @@ def _card(name: Path, imported: ImportedBundle, layout: str, ignored: Collection
     )
 
 
-@checked
-def export_model(
-    bundle: str | Path,
-    *,
-    to: str,
-    output: str | Path,
-    quantization: str | None = None,
-    src_lang: str | None = None,
-    tgt_lang: str | None = None,
-) -> Path:
+@taking(ModelExport)
+def export_model(task: ModelExport) -> Path:
     """Export a model for another system: `heedful export`; return the path of its directory.
 
     >>> heedful.export_model("runs/demo", to="ctranslate2", output="en-de-ct2")
     PosixPath('en-de-ct2')
 
-    The directory is written whole, or not at all.
-
-    Args:
-        bundle: a run or a bundle.
-        to: "ctranslate2", "marian", "onnx" or "t5gemma".
-        output: the directory to create.
-        quantization: type of the weights, for ctranslate2, such as "int8"; None: float32.
-        src_lang: the source language of a model that has many.
-        tgt_lang: the language to translate into.
+    The directory is written whole, or not at all. The arguments are the options of the command, by the same
+    names.
 
     Raises:
         RunError: the output exists.
@@ -196,14 +154,14 @@ def export_model(
         InputError: the model does not have that language.
         MissingExtraError: a library that the target needs is not installed.
     """
-    output = Path(output)
+    to, output = task.to, Path(task.output)
     if to not in _EXPORTS:
         raise InteropError(f"--to {to!r} does not exist{suggestion(to, _EXPORTS, WORDS)}")
-    if quantization is not None and to != "ctranslate2":
+    if task.quantization is not None and to != "ctranslate2":
         raise InteropError(f"--quantization is for --to ctranslate2, not for {to}; leave it out")
-    loaded = load_bundle(local_bundle(Path(bundle)))
-    config = choose_languages(loaded.config, loaded.tokenizers, src_lang=src_lang, tgt_lang=tgt_lang)
-    loaded = replace(loaded, config=config)
-    options = {"quantization": quantization} if to == "ctranslate2" else {}
-    _EXPORTS[to](loaded, output, **options)
+    bundle = load_bundle(local_bundle(Path(task.bundle)))
+    languages = {"src_lang": task.src_lang, "tgt_lang": task.tgt_lang}
+    config = choose_languages(bundle.config, bundle.tokenizers, **languages)
+    options = {"quantization": task.quantization} if to == "ctranslate2" else {}
+    _EXPORTS[to](replace(bundle, config=config), output, **options)
     return output

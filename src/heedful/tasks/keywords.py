@@ -5,13 +5,11 @@ holds both together.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from heedful.decoding.options import SearchSettings, StrategyChoice
-from heedful.settings.options import BleuTokenizer, Device, EngineChoice, PrecisionChoice
+from heedful.settings.options import BleuTokenizer, Device, EngineChoice, File, PrecisionChoice
 
-File = str | Path
 Files = File | Sequence[File]
 
 
@@ -54,6 +52,8 @@ class TranslationKeywords(LoadingSettings, StrategyChoice, total=False):
     glossary_report: File | None
     memory: Files | None
     to_tmx: File | None
+    markup: Literal["html", "xml", "auto"] | None
+    through: File | None
 
 
 class SyntheticKeywords(LoadingSettings, SearchSettings, total=False):

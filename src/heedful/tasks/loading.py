@@ -18,6 +18,7 @@ from heedful.interop.huggingface.hub import download_bundle, download_source
 from heedful.runtime.threads import may_have_gpu, set_threads
 from heedful.settings.options import Device, Languages, Runtime, check_options, kinds_of, options_of
 from heedful.storage.bundle import load_bundle
+from heedful.tasks.options import Notify, say_nothing
 
 _Options = TypeVar("_Options")
 _PREFIX = "hf:"
@@ -109,9 +110,6 @@ def _advice(name: Path) -> str:
     return f"check the path, or write hf:{name.as_posix()} for a model of the hub"
 
 
-_NEEDS_TORCH = f"this needs torch: {install_hint('torch')}"
-
-
 def load_translator(
     run: Path,
     languages: Languages,
@@ -119,7 +117,7 @@ def load_translator(
     *,
     shortlist: Path | None = None,
     ensemble: Sequence[Path] = (),
-    notify: Callable[[str], None] = lambda message: None,
+    notify: Notify = say_nothing,
 ) -> Translator:
     """Load the best bundle of a run, a bundle, or one of the hub, onto its device.
 
@@ -177,19 +175,18 @@ def from_keywords(
     Raises:
         InputError: an option that does not exist, or an invalid value; the message names it.
     """
-    kinds, groups = kinds_of(cast(type, kind)), {"languages": Languages, "runtime": Runtime}
-    homes = dict.fromkeys(SEARCH_NAMES, "search")
-    for home, group in groups.items():
-        homes |= dict.fromkeys(options_of(group), home)
-    homes |= dict.fromkeys(options_of(cast(type, kind)), "")
-    check_names(keywords, homes.keys() - own.keys(), signature(function).parameters)
-    made: dict[str, dict[str, Any]] = {home: {} for home in ("", "search", *groups)}
-    for name, value in {**keywords, **own}.items():
-        home = homes[name]
-        made[home][name] = value if home else _as_option(value, kinds[name])
-    values = {name: group(**made[name]) for name, group in groups.items()}
-    options: _Options = cast(Any, kind)(**made[""], **values, search=made["search"])
-    for checked in (*values.values(), options):
+    own_kinds, groups = kinds_of(cast(type, kind)), {"languages": Languages, "runtime": Runtime}
+    names = options_of(cast(type, kind)).keys()
+    known = SEARCH_NAMES.union(names, *map(options_of, groups.values()))
+    check_names(keywords, known - own.keys(), signature(function).parameters)
+    left = {**keywords, **own}
+    values: dict[str, Any] = {}
+    for name, group in groups.items():
+        values[name] = group(**{key: left.pop(key) for key in options_of(group).keys() & left.keys()})
+    for name in names & left.keys():
+        values[name] = _as_option(left.pop(name), own_kinds[name])
+    options: _Options = cast(Any, kind)(**values, search=left)
+    for checked in (values["languages"], values["runtime"], options):
         check_options(checked)
     return options
 
@@ -206,21 +203,25 @@ def refuse_options_of_models(keywords: Mapping[str, Any]) -> None:
 
 def _as_option(value: object, kinds: Sequence[Any]) -> object:
     """Convert a value to the type of an option: a string to a path or the reverse, one value to a list."""
+    items = [value] if isinstance(value, str | Path) else value
+    if not isinstance(items, list | tuple):
+        return value
     for of_items, kind in ((list[Path], Path), (list[str], str)):
-        if of_items in kinds and isinstance(value, str | Path):
-            return [kind(value)]
-        if of_items in kinds and isinstance(value, list | tuple):
-            return [_as_option(item, (kind,)) for item in value]
-        if kind in kinds and isinstance(value, str | Path):
-            return kind(value)
+        written = [kind(item) if isinstance(item, str | Path) else item for item in items]
+        if of_items in kinds:
+            return written
+        if kind in kinds and items is not value:
+            return written[0]
     return value
 
 
 def _device(name: Device) -> str:
     if name == "cpu" or (name == "auto" and not may_have_gpu()):
         return "cpu"
-    has_gpu = has_torch() and import_module("torch").cuda.is_available()
-    if name == "cuda" and not has_gpu:
-        error = InputError("device='cuda': torch finds no GPU here; use --device cpu")
-        raise error if has_torch() else MissingExtraError(f"device='cuda': {_NEEDS_TORCH}")
-    return "cuda" if has_gpu else "cpu"
+    if has_torch() and import_module("torch").cuda.is_available():
+        return "cuda"
+    if name == "auto":
+        return "cpu"
+    if has_torch():
+        raise InputError("device='cuda': torch finds no GPU here; use --device cpu")
+    raise MissingExtraError(f"device='cuda': this needs torch: {install_hint('torch')}")

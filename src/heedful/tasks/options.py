@@ -3,10 +3,10 @@
 A verb adds to them what only a command line has, and its help. Nothing heavy is imported here, for `--help`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from heedful.data.streams import is_text
 from heedful.errors import OptionError, refuse_if
@@ -19,6 +19,7 @@ from heedful.settings.options import (
     TOKENIZE,
     BleuTokenizer,
     Ensemble,
+    File,
     Keep,
     Languages,
     Option,
@@ -38,15 +39,18 @@ SHORTLIST = "shortlist.safetensors"
 METRICS_SHOWN = "bleu,chrf"
 # The tables are in evaluation/metrics.py and interop/layouts.py, which a help text has no time to import; a
 # test holds these names against them.
-METRICS = (
-    "bleu", "chrf", "chrf++", "spbleu", "ter", "wer", "cer", "item_error_rate", "per", "exact", "comet=MODEL",
-)  # fmt: skip
+METRICS = "bleu, chrf, chrf++, spbleu, ter, wer, cer, item_error_rate, per, exact, comet=MODEL"
 LAYOUTS = (
-    "ctranslate2", "argos", "marian-native", "marian", "m2m100", "bart", "fsmt", "pegasus", "blenderbot",
-    "t5", "t5gemma", "opennmt-py", "eole", "fairseq", "torch", "annotated", "abhishek-thread",
-    "nptel-lecture", "kaggle-notebook", "adeveloperdiary", "jadore", "jadore-prj",
-)  # fmt: skip
+    "ctranslate2, argos, marian-native, marian, m2m100, bart, fsmt, pegasus, blenderbot, t5, t5gemma, "
+    "opennmt-py, eole, fairseq, torch, annotated, abhishek-thread, nptel-lecture, kaggle-notebook, "
+    "adeveloperdiary, jadore, jadore-prj"
+)
+Notify = Callable[[str], None]  # takes lines about the progress
 Search = Mapping[str, Any]  # changes of the model's own search, as for `Translator.translations`
+
+
+def say_nothing(message: str) -> None:
+    """Take a line about the progress that nobody reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +171,21 @@ class TranslationOptions:
             is_common=False,
         ),
     ] = None
+    markup: Annotated[
+        Literal["html", "xml", "auto"] | None,
+        Option(
+            "Keep the tags inside lines, at the words that they belong to. auto: a line with a tag or an "
+            "entity is HTML, any other is text."
+        ),
+    ] = None
+    through: Annotated[
+        Path | None,
+        Option(
+            "A model that translates each text first, into the language that RUN reads. A memory and a "
+            "glossary then match what it returns.",
+            metavar="MODEL",
+        ),
+    ] = None
     runtime: Runtime = field(default_factory=Runtime)
 
 
@@ -177,7 +196,7 @@ class ScoringOptions:
     metric: Annotated[
         str,
         Option(
-            f"{', '.join(METRICS)}, or a metric of a plugin, PLUGIN:NAME; comma-separated.",
+            f"{METRICS}, or a metric of a plugin, PLUGIN:NAME; comma-separated.",
             metavar="NAMES",
         ),
     ] = METRICS_SHOWN
@@ -246,24 +265,16 @@ class EvaluationOptions(ScoringOptions, ComparedSystems):
             (self.calibrate, "--calibrate is for RUN, and there is none"),
             (self.output is not None, "--output is for the outputs of RUN, and there is none"),
         )
-        if all(map(is_text, self.compare or ())):
-            for name in self._for_translating():
-                raise OptionError(f"--{name.replace('_', '-')} is for translating, and no RUN translates")
-
-    def _for_translating(self) -> list[str]:
-        """Return the names of the settings that only translating uses and that are set."""
-        groups = (replace(self.languages, tgt_lang=None), self.runtime)  # scores depend on tgt_lang too
-        changed = [
-            option
-            for group in groups
-            for option in fields(group)
-            if getattr(group, option.name) != option.default
-        ]
-        return [
-            *self.search,
-            *(["shortlist"] if self.shortlist else []),
-            *(option.name for option in changed),
-        ]
+        changed = vars(self.runtime).items() - vars(Runtime()).items()
+        of_models = {
+            **self.search,
+            "shortlist": self.shortlist,
+            "src_lang": self.languages.src_lang,  # scores depend on tgt_lang too
+            **dict(sorted(changed)),
+        }
+        used = [name for name, value in of_models.items() if value is not None]
+        if used and all(map(is_text, self.compare or ())):
+            raise OptionError(f"--{used[0].replace('_', '-')} is for translating, and no RUN translates")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -379,3 +390,106 @@ class BackTranslationOptions(SyntheticOptions):
     def parts(self) -> tuple[Sequence[Path], Path, Path | None, Path | None]:
         """As for `DistillOptions`; the training makes a new vocabulary."""
         return [self.model], self.mono, self.src, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelImport:
+    """Import a model of another implementation.
+
+    No code in the files is executed. The bundle gives the same logits; docs/interop.md and docs/systems.md
+    describe the layouts.
+
+    Examples:
+        heedful import Helsinki-NLP/opus-mt-en-de -o opus
+    """
+
+    source: Annotated[
+        File,
+        Option(
+            "A file from torch.save, or .safetensors. A directory of transformers, CTranslate2 or Eole. An "
+            "Argos package. Marian's model.npz or .bin, or a directory or .zip with one. OpenNMT-py's .pt. "
+            "A LoRA adapter of PEFT, which is merged. Or the id of a model on the hub.",
+            metavar="SOURCE",
+            is_argument=True,
+        ),
+    ] = field(kw_only=False)
+    output: Annotated[File, Option("The bundle to write.", flags=OUTPUT)]
+    layout: Annotated[
+        str | None,
+        Option(
+            f"The system that wrote the weights. Needed if several fit: {LAYOUTS}, or a layout "
+            "of a plugin, PLUGIN:NAME.",
+            metavar="NAME",
+            default="recognised",
+        ),
+    ] = None
+    settings: Annotated[
+        Settings,
+        settings_like("A setting that is not in the weights, for example model.num_heads=8; repeatable."),
+    ] = ()
+    src_vocab: Annotated[
+        File | None, Option("For a file: source tokens by id, one per line, or .json. Without it, ids only.")
+    ] = None
+    tgt_vocab: Annotated[File | None, Option("The same for target tokens.")] = None
+    src_lang: Annotated[
+        str | None, Option("For a multilingual model: the source language.", metavar="LANG")
+    ] = None
+    tgt_lang: Annotated[str | None, Option("The language to translate into.", metavar="LANG")] = None
+    task: Annotated[
+        str | None,
+        Option(
+            "For a directory of transformers: one of its task_specific_params, such as "
+            "translation_en_to_de for T5. Each source is preceded by the task's text.",
+            metavar="NAME",
+        ),
+    ] = None
+    base: Annotated[
+        File | None,
+        Option(
+            "For a LoRA adapter of PEFT: the directory or hub id of its base model.",
+            metavar="DIR",
+            default="as adapter_config.json says",
+        ),
+    ] = None
+    lang_dict: Annotated[
+        File | None,
+        Option(
+            "For a multilingual model of fairseq: its languages in their order, one per line. Without it, "
+            "the checkpoint's arguments say them.",
+            metavar="FILE",
+        ),
+    ] = None
+    ignore: Annotated[
+        Sequence[str],
+        Option(
+            "A key of config.json that is unknown here and only describes text; repeatable.", metavar="KEY"
+        ),
+    ] = ()
+    notify: Callable[[str], object] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelExport(Languages):
+    """Export a model for another system.
+
+    ctranslate2: a directory for ctranslate2.Translator. marian: one for transformers' MarianMTModel and
+    MarianTokenizer. t5gemma: one for its T5Gemma classes. onnx: an encoder and a decoder step for ONNX
+    Runtime. The README.md in the directory shows its use. Models that the system does not support are refused
+    before anything is written.
+
+    Examples:
+        heedful export runs/en-de --to ctranslate2 -o en-de-ct2
+    """
+
+    bundle: Annotated[File, RUN] = field(kw_only=False)
+    to: Annotated[str, Option("The system to export for.", metavar="ctranslate2|marian|onnx|t5gemma")]
+    output: Annotated[File, Option("The directory to create.", flags=OUTPUT)]
+    quantization: Annotated[
+        str | None,
+        Option(
+            "Type of the weights, for ctranslate2: int8, int8_float32, int8_float16, int8_bfloat16, int16, "
+            "float16, bfloat16.",
+            metavar="TYPE",
+            default="float32",
+        ),
+    ] = None

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from heedful.errors import InputError, OptionError
+from heedful.errors import InputError, OptionError, refuse_if
 from heedful.runtime.durable import descriptor_of, is_same_file, status_of, why_not_written
 from heedful.storage.description import CONFIG_FILE, bundle_file_names
 from heedful.tasks.directory import BUNDLES, CHECKPOINTS, CONFIG, LOG, SKIPPED, TOKENIZER
@@ -33,38 +33,37 @@ def check_output(
     """
     if output is not None and str(output) == "-":
         output = None
-    if reason := _why_not(output, inputs, models, makes_folder=makes_folder):
-        raise InputError(f"{output or 'stdout'}: {reason}")
-
-
-def _why_not(
-    output: Path | None, inputs: Iterable[Path | None], models: Iterable[Path], *, makes_folder: bool
-) -> str | None:
-    """Return why a file cannot be the output, and what to do; None: it can be."""
     written = status_of(_STDOUT if output is None else output)
-    for each in inputs:  # also by links, and where the shell has opened it
-        if each is not None and is_same_file(status_of(_STDIN if str(each) == "-" else each), written):
-            return "is the input too; write to another file"
+    sources = [status_of(_STDIN if str(path) == "-" else path) for path in inputs if path is not None]
+    # also by links, and where the shell has opened it
+    is_input = any(is_same_file(source, written) for source in sources)
+    refuse_if((is_input, f"{output or 'stdout'}: is the input too; write to another file"), error=InputError)
     if output is None:
-        return None
+        return
     if (number := descriptor_of(output)) is not None:
-        return _why_not_open(number)
-    for model in models:
-        run = model.parent if model.name in BUNDLES and (model.parent / CONFIG).exists() else model
-        if _is_part_of(output, run):
-            return f"is a file of the model {model}; write to another file"
-    if output.is_dir():
-        return "is a directory; give the name of a file"
+        problem = _why_not_open(number)
+        refuse_if((problem, f"{output}: {problem}"), error=InputError)
+        return
     folder = output.absolute().parent
     while makes_folder and not folder.exists():
         folder = folder.parent
-    if not folder.is_dir():
-        return f"there is no directory {folder}; make it, or give another --output"
     is_special = output.exists() and not output.is_file()  # a pipe or a device, which is not replaced
     needed = [output] if is_special else [folder, *([output] if output.exists() else [])]
-    if not all(os.access(path, os.W_OK) for path in needed):
-        return "cannot be written: permission denied; give another --output"
-    return None
+    may_write = all(os.access(path, os.W_OK) for path in needed)
+    of_models = [
+        (_is_part_of(output, model), f"{output}: is a file of the model {model}; write to another file")
+        for model in models
+    ]
+    refuse_if(
+        *of_models,
+        (output.is_dir(), f"{output}: is a directory; give the name of a file"),
+        (
+            not folder.is_dir(),
+            f"{output}: there is no directory {folder}; make it, or give another --output",
+        ),
+        (not may_write, f"{output}: cannot be written: permission denied; give another --output"),
+        error=InputError,
+    )
 
 
 def check_outputs_differ(outputs: Mapping[str, Path | None]) -> None:
@@ -97,7 +96,9 @@ def _why_not_open(number: int) -> str | None:
 
 
 def _is_part_of(output: Path, model: Path) -> bool:
-    """Return whether a file is, or would be, part of a model's directory."""
+    """Return whether a file is, or would be, part of a model's directory, also of the run of a bundle."""
+    if model.name in BUNDLES and (model.parent / CONFIG).exists():
+        model = model.parent
     real, folder = Path(os.path.realpath(output)), Path(os.path.realpath(model))
     if not folder.is_dir() or not real.is_relative_to(folder) or real == folder:
         return False

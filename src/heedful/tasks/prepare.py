@@ -13,7 +13,7 @@ bytes wherever it was made.
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from heedful.settings.section import Section
 from heedful.storage.bundle import load_bundle
 from heedful.tasks.directory import CONFIG, TOKENIZER
 from heedful.tasks.loading import local_bundle
+from heedful.tasks.options import Notify
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.text.round_trip import SAMPLE, RoundTrip
 from heedful.text.training import MAX_LINES
@@ -220,7 +221,7 @@ def prepare_shards(
     *,
     resume: bool,
     on_ray: bool,
-    notify: Callable[[str], None],
+    notify: Notify,
     display: Display = no_display,
 ) -> str:
     """Turn shards of text into ids, and return what was done, in words.
@@ -259,7 +260,7 @@ def prepare_shards(
 
 
 def _vocabulary(
-    config: Config, text: PairShards, output: Folder, cache: Path, notify: Callable[[str], None]
+    config: Config, text: PairShards, output: Folder, cache: Path, notify: Notify
 ) -> tuple[Config, TokenizerPair]:
     """Return the settings, and the tokenizers of an earlier start, of a bundle, or trained ones."""
     of_bundle = None

@@ -9,9 +9,8 @@
 A later start continues what was interrupted; one with other models, search, text or filters is refused.
 """
 
-import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import cached_property
@@ -33,15 +32,14 @@ from heedful.runtime.workers import has_other_ranks
 from heedful.settings.arguments import checked
 from heedful.settings.loading import load_config, plain
 from heedful.settings.options import Filtering, HeldOutText, Settings, options_of
-from heedful.settings.plugins import plugin_options
 from heedful.settings.run import Config
 from heedful.storage.description import WEIGHTS_FILE, file_sha256
-from heedful.tasks.card import shared_name, shell_command, without_directories
+from heedful.tasks.card import shared_name, shell_command, without_directories, words_of_settings
 from heedful.tasks.directory import CONFIG, RunDirectory, check_are_outside
 from heedful.tasks.keywords import BackTranslationKeywords, SyntheticKeywords
 from heedful.tasks.loading import from_keywords, load_translator
 from heedful.tasks.notices import Listener
-from heedful.tasks.options import BackTranslationOptions, DistillOptions
+from heedful.tasks.options import BackTranslationOptions, DistillOptions, Notify, say_nothing
 from heedful.tasks.prepare import with_vocabulary
 from heedful.tasks.training import Training, TrainResult
 
@@ -58,7 +56,7 @@ def distill(
     src: str | Path,
     output: str | Path,
     tgt: str | Path | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings = (),
     callbacks: Sequence[Listener] = (),
     **options: Unpack[SyntheticKeywords],
 ) -> TrainResult:
@@ -86,7 +84,7 @@ def distill(
         InputError: an option that does not exist, or with a value that cannot be.
         HeedfulError: a run directory, models or settings that cannot be used: see `heedful.errors`.
     """
-    own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output, "settings": _plain(settings)}
+    own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output, "settings": settings}
     return _train(from_keywords(DistillOptions, options, distill, **own), callbacks)
 
 
@@ -98,7 +96,7 @@ def back_translate(
     src: str | Path,
     tgt: str | Path,
     output: str | Path,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings = (),
     callbacks: Sequence[Listener] = (),
     **options: Unpack[BackTranslationKeywords],
 ) -> TrainResult:
@@ -122,12 +120,8 @@ def back_translate(
         HeedfulError: as for `distill`.
     """
     own: dict[str, object] = {"model": model, "mono": mono, "src": src, "tgt": tgt, "output": output}
-    own |= {"settings": _plain(settings)}
+    own |= {"settings": settings}
     return _train(from_keywords(BackTranslationOptions, options, back_translate, **own), callbacks)
-
-
-def _plain(settings: Mapping[str, Any] | None) -> Settings:
-    return [(key, plain(value, key)) for key, value in (settings or {}).items()]
 
 
 def _train(options: DistillOptions | BackTranslationOptions, callbacks: Sequence[Listener]) -> TrainResult:
@@ -149,9 +143,8 @@ def _command(options: DistillOptions | BackTranslationOptions, config: Config) -
                 words += [flag] if item is True else [flag, str(item)]
     for name, value in options.search.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-    words += plugin_options(name for _, name in config.plugged)
-    for key, value in options.settings:
-        words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    settings = {key: plain(value, key) for key, value in dict(options.settings).items()}
+    words += words_of_settings(config, settings)
     return shell_command(map(without_directories, words))
 
 
@@ -176,7 +169,7 @@ def train_on_pairs(
 def make_pairs(
     options: DistillOptions | BackTranslationOptions,
     *,
-    notify: Callable[[str], None] = lambda message: None,
+    notify: Notify = say_nothing,
     display: Display = no_display,
     bar: Bar = lambda: nullcontext(lambda phase, done: None),
 ) -> Config:
@@ -231,9 +224,7 @@ def _checksums(path: Path) -> dict[str, str]:
 class _Pairs:
     """Synthetic pairs: a text and its translations, and what the filters leave of them."""
 
-    def __init__(
-        self, options: DistillOptions | BackTranslationOptions, notify: Callable[[str], None]
-    ) -> None:
+    def __init__(self, options: DistillOptions | BackTranslationOptions, notify: Notify) -> None:
         self.options, self.notify = options, notify
         self.models, self.source, like, self.vocabulary = options.parts
         self.path = options.output / SYNTHETIC
@@ -374,8 +365,8 @@ class _Pairs:
             "data.valid_tgt": options.valid_tgt,
             "tokenizer.bundle": self.vocabulary,
         }
-        overrides: list[tuple[str, Any]] = [("data.corpora", corpora)]
-        overrides += [(key, str(value)) for key, value in text.items() if value]
-        config = load_config(options.config, preset=options.preset, overrides=[*overrides, *options.settings])
+        overrides = {key: str(value) for key, value in text.items() if value} | dict(options.settings)
+        overrides = {"data.corpora": corpora, **overrides}
+        config = load_config(options.config, preset=options.preset, overrides=overrides)
         name = config.tokenizer.bundle
         return config if name is None else with_vocabulary(config, name)[0]

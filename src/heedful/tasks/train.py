@@ -1,22 +1,20 @@
 """`heedful.train`: what the command does, as a function with the same names."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
-from heedful.errors import ConfigError, suggestion
+from heedful.errors import ConfigError, refuse_if, suggestion
 from heedful.settings.arguments import checked
 from heedful.settings.keywords import TrainingSettings
 from heedful.settings.loading import load_config, plain
-from heedful.settings.options import Settings, TrainingRequest
-from heedful.settings.plugins import plugin_options
+from heedful.settings.options import Settings, TrainingRequest, options_of
 from heedful.settings.run import Config
 from heedful.settings.section import whole_keys
 from heedful.settings.words import WORDS
-from heedful.tasks.card import shell_command, without_directories
+from heedful.tasks.card import shell_command, without_directories, words_of_settings
 from heedful.tasks.directory import CONFIG, check_preset
 from heedful.tasks.notices import Listener
 from heedful.tasks.seeds import SeedsResult, train_seeds
@@ -30,7 +28,7 @@ class TrainingOptions(TrainingSettings, total=False):
     """What `train` takes besides the recipe, the directory and the seeds."""
 
     preset: str | None
-    settings: Mapping[str, Any] | None
+    settings: Settings
     resume: bool
     overwrite: bool
     callbacks: Sequence[Listener]
@@ -61,7 +59,7 @@ def train(  # noqa: PLR0913
     output: str | Path | None = None,
     *,
     preset: str | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings = (),
     seeds: Sequence[int] | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -101,15 +99,14 @@ def train(  # noqa: PLR0913
         ConfigError: an unknown setting, a value that cannot be, or no training text.
         HeedfulError: what cannot be trained: see `heedful.errors`.
     """
-    file: Path | None = None
-    values = {_key(name): value for name, value in keys.items()} | dict(settings or {})
+    values = {_key(name): value for name, value in keys.items()} | dict(settings)
     if not isinstance(config, Config):
         file = None if config is None else Path(config)
         values = {key: plain(value, key) for key, value in values.items()}
         training = plan(
             file,
             Path(output) if output else None,
-            [*values.items()],
+            values,
             preset=preset,
             seeds=seeds,
             resume=resume,
@@ -131,7 +128,7 @@ def train(  # noqa: PLR0913
 def plan(
     file: Path | None,
     output: Path | None,
-    values: Settings,
+    values: Mapping[str, Any],
     *,
     preset: str | None,
     seeds: Sequence[int] | None,
@@ -149,16 +146,15 @@ def plan(
         resume: continue an existing run; a run that this job of torchrun has started is resumed, too.
         overwrite: rename an existing run, and start anew.
     """
-    keys = dict(values)
-    name = file.stem if file else preset or ("adapted" if "train.init" in keys else "base")
-    output = output or Path("runs") / name
+    new = "adapted" if "train.init" in values else "base"
+    output = output or Path("runs") / (file.stem if file else preset or new)
     if (output / CONFIG).exists() and was_started_by_this_job(output):
         resume, overwrite = True, False
     if resume and file is None:
-        runs = [output / f"seed-{seed}" for seed in seeds] if seeds else [output]
+        runs = [output / f"seed-{seed}" for seed in seeds or ()] or [output]
         file = next((run / CONFIG for run in runs if (run / CONFIG).exists()), None)
         if file is not None and preset is not None:
-            check_preset(file.parent, preset, [*keys])
+            check_preset(file.parent, preset, values)
     config = load_config(file, preset=preset, overrides=values)
     return Training(config=config, output=output, resume=resume, overwrite=overwrite)
 
@@ -171,22 +167,21 @@ def _key(name: str) -> str:
     Raises:
         ConfigError: no section has it, or several have.
     """
-    if name in {field.name for field in fields(TrainingRequest)}:
+    if name in options_of(TrainingRequest):
         return f"{'train' if name == 'init' else 'data'}.{name}"
     whole = [key for key in whole_keys(Config) if key.endswith(f".{name}")]
-    if len(whole) != 1:
-        known = [*whole_keys(Config), *signature(train).parameters]
-        several = "; give " + " or ".join(f"settings={{'{key}': ...}}" for key in whole)
-        what = f"{name!r} is the name of {len(whole)} settings{several}"
-        raise ConfigError(what if whole else f"unknown setting {name!r}{suggestion(name, known, WORDS)}")
+    several = " or ".join(f"settings={{'{key}': ...}}" for key in whole)
+    known = suggestion(name, [*whole_keys(Config), *signature(train).parameters], WORDS)
+    refuse_if(
+        (not whole, f"unknown setting {name!r}{known}"),
+        (len(whole) > 1, f"{name!r} is the name of {len(whole)} settings; give {several}"),
+        error=ConfigError,
+    )
     return whole[0]
 
 
 def _command(file: Path | None, preset: str | None, values: Mapping[str, Any], config: Config) -> str:
     """Return the command that does the same, for the model card, with file names instead of paths."""
     words = ["heedful", "train", *([file.name] if file else []), *(["--preset", preset] if preset else [])]
-    words += plugin_options(name for _, name in config.plugged)
-    for key, value in values.items():
-        text = value if isinstance(value, str) else json.dumps(False if value is None else value)
-        words += ["--set", without_directories(f"{key}={text}")]
+    words += map(without_directories, words_of_settings(config, values))
     return shell_command(words)

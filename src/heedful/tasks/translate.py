@@ -5,7 +5,7 @@ How each is written and resumed is in `bulk/`.
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Unpack
 
 from heedful.bulk.folders import folder_at
-from heedful.bulk.lines import LineLayout, LineTranslation
+from heedful.bulk.lines import LineLayout, LineTranslation, MarkedLines
 from heedful.bulk.manifest import Display, no_display
 from heedful.bulk.memories import open_lookup, open_term_report
 from heedful.bulk.shards import Outcome, list_shards, open_job, run_job
@@ -25,12 +25,14 @@ from heedful.documents.formats import TEXT, format_of, refuse_documents
 from heedful.errors import OptionError, refuse_if
 from heedful.runtime.durable import is_replaceable
 from heedful.settings.arguments import checked
-from heedful.storage.description import file_sha256
+from heedful.settings.options import Languages, options_of
+from heedful.storage.description import CONFIG_FILE, file_sha256
 from heedful.tasks.keywords import TranslationKeywords
 from heedful.tasks.loading import from_keywords, load_translator, refuse_options_of_models
-from heedful.tasks.options import TranslationOptions
+from heedful.tasks.options import Notify, TranslationOptions, say_nothing
 from heedful.tasks.output_checks import check_output, check_outputs_differ
 
+_EMPTY = "{}: the path is empty; give one, or leave the option out"
 _PATTERN = re.compile(r"[*?[]")
 
 
@@ -41,7 +43,7 @@ def translate_file(
     output: str | Path,
     *,
     document: bool | None = None,
-    notify: Callable[[str], None] = lambda message: None,
+    notify: Notify = say_nothing,
     **options: Unpack[TranslationKeywords],
 ) -> None:
     """Translate a file, a document or a directory into another one: `heedful translate`.
@@ -86,7 +88,7 @@ def translate(
     model: Translator | Path,
     options: TranslationOptions,
     *,
-    notify: Callable[[str], None],
+    notify: Notify,
     display: Display = no_display,
 ) -> Outcome | None:
     """Translate; every output is complete or absent.
@@ -108,9 +110,11 @@ def translate(
     refuse_if(
         (options.scores and options.json, "--scores and --json exclude each other; JSON holds the scores"),
         (options.memory and options.prefix is not None, "--memory and --prefix exclude each other"),
+        (options.markup and options.prefix is not None, "--markup and --prefix exclude each other"),
+        (options.through and options.to_tmx is not None, "--through and --to-tmx exclude each other"),
         (options.resume and options.to_tmx is not None, "--to-tmx needs a run that is not resumed"),
-        (options.source == "", "--input: the path is empty; give one, or leave the option out"),
-        (options.output == "", "--output: the path is empty; give one, or leave the option out"),
+        (options.source == "", _EMPTY.format("--input")),
+        (options.output == "", _EMPTY.format("--output")),
     )
     task = _Task(model, options, notify, display)
     if options.document is not None:
@@ -132,7 +136,7 @@ def _are_shards(source: str) -> bool:
 class _Task:
     model: Translator | Path
     options: TranslationOptions
-    notify: Callable[[str], None]
+    notify: Notify
     display: Display
 
     def lines(self) -> None:
@@ -177,15 +181,17 @@ class _Task:
     def documents(self, document: Path) -> Outcome | None:
         """Translate a document, or all documents of a directory."""
         options, is_folder = self.options, document.is_dir()
-        lines_only = {
-            "--input": options.source, "--prefix": options.prefix, "--scores": options.scores,
-            "--json": options.json and not is_folder, "--n-best": options.n_best > 1,
-            "--line-buffered": options.line_buffered, "--on": options.on != "here",
-            "--glossary-report": options.glossary_report,
-        }  # fmt: skip
-        refuse_if(
-            *((value, f"--document and {flag} exclude each other") for flag, value in lines_only.items())
+        lines_only = (
+            "source",
+            "prefix",
+            "scores",
+            "n_best",
+            "line_buffered",
+            "on",
+            "glossary_report",
+            "markup",
         )
+        self._refuse((*lines_only, *([] if is_folder else ["json"])), "--document and {} exclude each other")
         if options.output is None:
             raise OptionError("--document needs --output, the name of the translated document")
         from heedful.bulk import documents  # 0.1 s
@@ -218,13 +224,10 @@ class _Task:
         options, on_ray = self.options, self.options.on == "ray"
         if options.source is None or options.output is None:
             raise OptionError("shards need --input and --output, both directories")
-        files_only = {
-            "--prefix": options.prefix, "--line-buffered": options.line_buffered, "--memory": options.memory,
-            "--glossary-report": options.glossary_report, "--to-tmx": options.to_tmx,
-        }  # fmt: skip
+        files_only = ("prefix", "line_buffered", "memory", "glossary_report", "to_tmx")
+        self._refuse(files_only, "{} is for single files, not for shards")
         is_loaded = on_ray and isinstance(self.model, Translator)
         refuse_if(
-            *((value, f"{flag} is for single files, not for shards") for flag, value in files_only.items()),
             (options.on not in ("here", "ray"), f"--on {options.on}: must be here or ray"),
             (is_loaded, "--on ray: each process loads the model; give the path of the run or bundle"),
         )
@@ -257,6 +260,13 @@ class _Task:
             display=self.display,
         )
 
+    def _refuse(self, names: Iterable[str], message: str) -> None:
+        """Refuse options that are not left at their defaults; `message` has {} for the flag."""
+        for name in names:
+            if getattr(self.options, name) != getattr(TranslationOptions, name):
+                flags = options_of(TranslationOptions)[name].flags_of(name)
+                raise OptionError(message.format(flags[0]))
+
     def _translation(self, stack: ExitStack) -> LineTranslation:
         """Return how lines are translated, with the memories, which are read and written in the stack."""
         options, lines = self.options, _load(self.model, self.options, self.notify)
@@ -277,27 +287,33 @@ class _Task:
             options,
             shortlist=options.shortlist and absolute(options.shortlist),
             glossary=options.glossary and absolute(options.glossary),
+            through=options.through and absolute(options.through),
             ensemble=[absolute(path) for path in options.ensemble or ()],
             runtime=replace(options.runtime, threads=options.runtime.threads or 1),
         )
-        model = self.model
-        return partial(_load, model if isinstance(model, Translator) else absolute(model), there)
+        assert isinstance(self.model, Path)  # a loaded one is refused
+        return partial(_load, absolute(self.model), there)
 
     def _check_outputs(self, inputs: Sequence[Path | None]) -> None:
         """Refuse files that cannot be written, that are inputs, or that are another output too."""
-        options = self.options
-        output = None if options.output is None else Path(options.output)
-        report = options.glossary_report
-        files = {"--output": output, "--glossary-report": report, "--to-tmx": options.to_tmx}
+        options, output = self.options, None
+        if options.output is not None:
+            output = Path(options.output)
+        files = {
+            "--output": output,
+            "--glossary-report": options.glossary_report,
+            "--to-tmx": options.to_tmx,
+        }
         check_outputs_differ(files)
         if options.document is not None and options.document.is_dir():
             del files["--output"]
         inputs = [*inputs, options.shortlist, options.glossary, *(options.memory or ())]
+        models = [*(options.ensemble or ()), *([options.through] if options.through else [])]
         if isinstance(self.model, Translator):
             bundles = (self.model.bundle, *self.model.ensemble)
-            models = [bundle.path for bundle in bundles if bundle.path is not None]
+            models += [bundle.path for bundle in bundles if bundle.path is not None]
         else:
-            models = [self.model, *(options.ensemble or ())]
+            models.append(self.model)
         for option, file in files.items():
             if file is not None or option == "--output":
                 check_output(file, inputs=inputs, models=models)
@@ -306,7 +322,7 @@ class _Task:
 def _load(
     model: Translator | Path,
     options: TranslationOptions,
-    notify: Callable[[str], None] = lambda message: None,
+    notify: Notify = say_nothing,
 ) -> LineTranslation:
     """Load the models of a task, unless they are; return how they translate lines."""
     translator = model
@@ -333,4 +349,17 @@ def _load(
     further: dict[str, object] = {"prefix": options.prefix is not None, "shortlist": shortlist}
     if options.memory:
         further["memory"] = [file_sha256(memory) for memory in options.memory]
-    return LineTranslation(translator=translator, options=search, layout=layout, further=further)
+    through: Translator | None = None
+    if options.through is not None:
+        through = load_translator(options.through, Languages(), options.runtime, notify=notify)
+        assert through.bundle.path is not None
+        further["through"] = file_sha256(through.bundle.path / CONFIG_FILE)
+    marked: MarkedLines | None = None
+    if options.markup is not None:
+        from heedful.tasks.marked_lines import LineMarkup  # what reads tags, which plain lines do not need
+
+        marked = LineMarkup(options.markup, translator, search, through)
+        further["markup"] = options.markup
+    return LineTranslation(
+        translator=translator, options=search, layout=layout, through=through, marked=marked, further=further
+    )

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Literal, Unpack
 
@@ -13,6 +12,7 @@ from heedful.decoding.translator import Translator
 from heedful.documents.markup import html_rules, read_text, xml_rules
 from heedful.settings.arguments import checked
 from heedful.spans import pipeline
+from heedful.tasks.marked_lines import search_of
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,6 @@ def translate_text(
     template = read_text(text, rules)
     work = template.work(within_lines=split_lines)
     with open_lookup([Path(file) for file in files], config) as lookup:
-        search_here: pipeline.Translate = partial(
-            pipeline.translated, translator, options=options, find=lookup.find
-        )
-        if through is not None:
-            search_here = pipeline.through(partial(pipeline.translated, through), search_here)
-        work = pipeline.translate(work, search_here)
+        work = pipeline.translate(work, search_of(translator, options, lookup.find, through))
     best, *others = template.translations(work)
     return TranslatedText(best, tuple(others), tuple(work.whole_sentences), work.finished)

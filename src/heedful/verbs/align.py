@@ -3,11 +3,10 @@
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from heedful.cli.streams import bar_of_pairs, check_stdin_once, open_pairs, warnings_on_stderr
+from heedful.cli.streams import bar_of_pairs, check_stdin_once, notify, open_pairs, warnings_on_stderr
 from heedful.data.streams import count_pairs, open_output, write_line
 from heedful.errors import OptionError
 from heedful.settings.options import OUTPUT, PAIR_TOKENS, Languages, Option, Run, Runtime
@@ -85,7 +84,6 @@ def command(task: Align) -> None:
     with ExitStack() as stack:
         stack.enter_context(warnings_on_stderr())
         pairs, _ = open_pairs(stack, task.src, task.tgt)
-        notify = partial(print, file=sys.stderr)
         translator = load_translator(task.run, task.languages, task.runtime, notify=notify)
         alignments = align_pairs(
             translator, pairs, layer=task.layer, shift=task.shift, max_source_tokens=task.max_source_tokens
@@ -109,8 +107,7 @@ def _learn(task: Align) -> None:
     learned = add_aligner(task.run, task.src, task.tgt, languages=task.languages)
     print(f"{learned.path}\n  learned   from {learned.pairs:,} pairs in {learned.seconds:,.1f} s")
     if learned.pairs < _ENOUGH_PAIRS:
-        print(
+        notify(
             f"warning: {learned.pairs:,} pairs are few: an aligner of fewer than {_ENOUGH_PAIRS:,} is "
-            "often worse than the attention of the model; give more, such as the training text",
-            file=sys.stderr,
+            "often worse than the attention of the model; give more, such as the training text"
         )

@@ -1,12 +1,11 @@
 """`heedful attention`: the attention maps of a model for one sentence."""
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from heedful.cli.options import SearchOverrides
-from heedful.cli.streams import argument_text
+from heedful.cli.streams import argument_text, notify
 from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime, ShortlistFile
 
 
@@ -65,4 +64,4 @@ def command(task: Attention) -> None:
     maps = attention_of(translator, source, target=target, options=options)
     write_attention(maps, task.output, choice=choice)
     print(maps.target)
-    print(f"wrote {task.output}", file=sys.stderr)
+    notify(f"wrote {task.output}")

@@ -1,11 +1,10 @@
 """`heedful average`: average the weights of several checkpoints (6.1)."""
 
-import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from heedful.cli.streams import note
 from heedful.settings.options import OUTPUT, Option
 
 
@@ -26,6 +25,5 @@ def command(task: Average) -> None:
     """Average, and print the checkpoints."""
     from heedful.tasks.average import average
 
-    notify = partial(print, "note:", file=sys.stderr)
-    for checkpoint in average(task.run, task.output, last=task.last, notify=notify):
+    for checkpoint in average(task.run, task.output, last=task.last, notify=note):
         print(checkpoint)

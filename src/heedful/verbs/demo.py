@@ -1,10 +1,10 @@
 """`heedful demo`: train, score and translate the embedded phrase book in one command."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from heedful.cli.streams import print_json
 from heedful.settings.options import OUTPUT, AsJson, Option, Overwrite
 
 
@@ -41,7 +41,7 @@ def command(task: Demo) -> None:
             listeners=[display],
         )
     if task.as_json:
-        print(json.dumps(report.as_dict(), ensure_ascii=False))
+        print_json(report.as_dict())
         return
     for example in report.examples:
         print(f"\n  {example.source}\n  {example.output}")

@@ -1,11 +1,10 @@
 """`heedful draw heads`: how much a model loses without each of its heads."""
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from heedful.cli.streams import bar
+from heedful.cli.streams import bar, notify
 from heedful.settings.options import DEVICE, OUTPUT, Device, Languages, Option, Run
 
 
@@ -45,7 +44,4 @@ def draw_heads(task: Heads) -> None:
         for layer, row in enumerate(increases, start=1):
             for head, increase in enumerate(row, start=1):
                 print(f"{kind}\t{layer}\t{head}\t{increase:.6f}")
-    print(f"wrote {task.output}", file=sys.stderr)
-
-
-COMMANDS = {"heads": draw_heads}
+    notify(f"wrote {task.output}")

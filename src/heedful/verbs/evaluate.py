@@ -1,15 +1,19 @@
 """`heedful evaluate`: score the outputs of models, or of files, for a test set."""
 
-import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from heedful.cli.options import SearchOverrides
-from heedful.cli.streams import check_stdin_once, print_table, suggest_auto_precision, warnings_on_stderr
+from heedful.cli.streams import (
+    check_stdin_once,
+    notify,
+    print_json,
+    print_table,
+    suggest_auto_precision,
+    warnings_on_stderr,
+)
 from heedful.settings.options import AsJson
 from heedful.tasks.options import EvaluationOptions
 
@@ -56,10 +60,10 @@ def command(task: Evaluate) -> None:
     started = time.monotonic()
     check_stdin_once(src=task.src, ref=task.ref, hyp=task.hyp, compare=task.compare)
     with warnings_on_stderr():
-        systems, reports = evaluate_systems(task, notify=partial(print, file=sys.stderr))
+        systems, reports = evaluate_systems(task, notify=notify)
     precision, seconds = systems[0].precision, round(time.monotonic() - started, 3)
     if task.as_json:
-        print(json.dumps(_as_dict(systems, reports, seconds), ensure_ascii=False))
+        print_json(_as_dict(systems, reports, seconds))
         return
     _print_scores(task, systems, reports)
     names = ["", *(system.name for system in systems[1:])]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.streams import bar
+from heedful.cli.streams import bar, print_json
 from heedful.errors import refuse_if
 from heedful.settings.options import AsJson, Filtering, HeldOutText, Option
 
@@ -48,7 +48,7 @@ def command(task: Inspect) -> None:
     """Inspect what the paths name, or the machine, and print it."""
     from heedful.data.files import holds_pairs
     from heedful.data.inspection import inspect_text, report_lines
-    from heedful.tasks.inspection import MachineSummary, inspect_machine, inspect_run
+    from heedful.tasks.inspection import inspect_machine, inspect_run
 
     paths = task.paths or []
     is_text = bool(paths) and (len(paths) == 2 or holds_pairs(paths[0]))
@@ -81,7 +81,7 @@ def command(task: Inspect) -> None:
         result = run = inspect_run(paths[0])
         lines = _text(run)
     if task.as_json:
-        print(json.dumps(asdict(result), ensure_ascii=isinstance(result, MachineSummary)))
+        print_json(asdict(result))
     else:
         print("\n".join(lines))
 

@@ -1,8 +1,6 @@
 """`heedful prepare`: turn shards of parallel text into ids for a training."""
 
-import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -72,17 +70,15 @@ def command(task: Prepare) -> None:
     """Prepare shards, and print how many."""
     if task.on not in ("here", "ray"):
         raise typer.BadParameter(f"--on {task.on}: must be here or ray")
-    from heedful.cli.streams import translation_display, warnings_on_stderr
+    from heedful.cli.streams import notify, translation_display, warnings_on_stderr
     from heedful.settings.loading import load_config
     from heedful.tasks.prepare import prepare_shards
 
     keys = ("pairs", "src", "tgt", "src_key", "tgt_key")
     values = {f"data.{key}": getattr(task, key) for key in keys}
-    overrides = [(key, value) for key, value in values.items() if value is not None]
-    overrides += task.settings
+    overrides = {key: value for key, value in values.items() if value is not None} | dict(task.settings)
     config = load_config(task.config, preset=task.preset, overrides=overrides)
     with warnings_on_stderr():
-        notify = partial(print, file=sys.stderr)
         done = prepare_shards(
             config,
             task.output,

@@ -1,10 +1,10 @@
 """`heedful push`: upload a bundle to the Hugging Face hub."""
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
+from heedful.cli.streams import print_json
 from heedful.settings.options import AsJson, Option
 
 
@@ -41,4 +41,7 @@ def command(task: Push) -> None:
     from heedful.interop.huggingface.hub import push
 
     made = push(task.run, task.repo, private=task.private, revision=task.revision, message=task.message)
-    print(json.dumps(asdict(made)) if task.as_json else made.url)
+    if task.as_json:
+        print_json(asdict(made))
+    else:
+        print(made.url)

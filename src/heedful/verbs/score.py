@@ -4,12 +4,11 @@ import json
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from heedful.cli.options import ScoreOverrides
-from heedful.cli.streams import bar_of_pairs, check_stdin_once, open_pairs, warnings_on_stderr
+from heedful.cli.streams import bar_of_pairs, check_stdin_once, notify, open_pairs, warnings_on_stderr
 from heedful.data.streams import Lines, count_pairs, open_input, write_line
 from heedful.errors import InputError
 from heedful.settings.options import Ensemble, Languages, Option, Prefix, Run, Runtime, ShortlistFile
@@ -99,7 +98,7 @@ def command(task: Score) -> None:
             task.runtime,
             shortlist=task.shortlist,
             ensemble=task.ensemble or (),
-            notify=partial(print, file=sys.stderr),
+            notify=notify,
         )
         if flagged is not None and translator.codec.calibration is None:
             raise InputError(
@@ -131,7 +130,7 @@ def command(task: Score) -> None:
         line = f"{number}\t{sentence}\t{pair.source}\t{pair.target}"
         write_line(sys.stdout.buffer, _as_json(pair, line=number) if task.as_json else line)
     sys.stdout.flush()
-    print(json.dumps(perplexity.as_dict()) if task.as_json else perplexity, file=sys.stderr)
+    notify(json.dumps(perplexity.as_dict()) if task.as_json else perplexity)
 
 
 def _as_json(pair: "ScoredPair", **more: int) -> str:

@@ -1,12 +1,11 @@
 """`heedful serve`: translations over HTTP."""
 
-import sys
 from dataclasses import dataclass, field
-from functools import partial
 
 import typer
 
 from heedful.cli.options import BeamOverrides
+from heedful.cli.streams import notify
 from heedful.errors import refuse_if
 from heedful.serving.options import ServiceOptions, check_installed
 
@@ -43,7 +42,7 @@ def command(task: Serve) -> None:
     check_installed()
     from heedful.serving.launch import serve
 
-    serve(task, notify=partial(print, file=sys.stderr))
+    serve(task, notify=notify)
 
 
 def _change_keys(task: Serve) -> None:

@@ -1,11 +1,9 @@
 """`heedful shortlist`: learn which target tokens may translate which source tokens."""
 
-import json
-import sys
 from dataclasses import asdict, dataclass, field
 
 from heedful.cli.options import BeamOverrides
-from heedful.cli.streams import bar
+from heedful.cli.streams import bar, notify, print_json
 from heedful.settings.options import AsJson
 from heedful.tasks.options import ShortlistOptions
 
@@ -39,13 +37,12 @@ def command(task: LearnShortlist) -> None:
     with bar() as show:
         result = learn_shortlist(task, on_progress=show)
     if result.pairs < _ENOUGH_PAIRS:
-        print(
+        notify(
             f"warning: {result.pairs:,} pairs are few: learned from fewer than {_ENOUGH_PAIRS:,}, a "
-            "shortlist lacks many translations; take more text, or measure its effect with --check",
-            file=sys.stderr,
+            "shortlist lacks many translations; take more text, or measure its effect with --check"
         )
     if task.as_json:
-        print(json.dumps(asdict(result), ensure_ascii=False))
+        print_json(asdict(result))
         return
     print(result.path)
     print(f"  learned   from {result.pairs:,} pairs in {result.seconds:,.1f} s")

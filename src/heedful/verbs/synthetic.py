@@ -1,6 +1,5 @@
 """`heedful distill` and `heedful back-translate`: translate text in bulk, filter the pairs, train on them."""
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +8,7 @@ from functools import partial
 from typing import Annotated
 
 from heedful.cli.options import SamplingOverrides, SearchOverrides, sampling_overrides
-from heedful.cli.streams import bar, suggest_auto_precision, translation_display, warnings_on_stderr
+from heedful.cli.streams import bar, notify, suggest_auto_precision, translation_display, warnings_on_stderr
 from heedful.settings.options import SAMPLING, AsJson, Option
 from heedful.tasks.options import BackTranslationOptions, DistillOptions
 
@@ -61,9 +60,6 @@ def back_translate(task: BackTranslate) -> None:
     _train(replace(task, search={**task.search, **chosen}))
 
 
-COMMANDS = {"distill": distill, "back-translate": back_translate}
-
-
 def _train(task: Distill | BackTranslate) -> None:
     """Make the pairs, train on them, and print the best bundle."""
     from heedful.cli.progress import command_line, print_result, training_display
@@ -71,7 +67,7 @@ def _train(task: Distill | BackTranslate) -> None:
 
     config = make_pairs(
         task,
-        notify=partial(print, file=sys.stderr),
+        notify=notify,
         display=partial(_display, precision=task.runtime.precision),
         bar=bar,
     )

@@ -90,7 +90,7 @@ def command(task: Train) -> None:
     training = plan(
         task.config,
         task.output,
-        [*task.text.overrides(), *task.settings],
+        task.text.overrides() | dict(task.settings),
         preset=task.preset,
         seeds=seeds,
         resume=task.resume,

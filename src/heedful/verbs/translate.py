@@ -1,16 +1,16 @@
 """`heedful translate`: lines in, lines out."""
 
-import json
 import sys
 import time
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from heedful.cli.options import SamplingOverrides, SearchOverrides, sampling_overrides
 from heedful.cli.streams import (
     check_stdin_once,
+    notify,
+    print_json,
     suggest_auto_precision,
     translation_display,
     warnings_on_stderr,
@@ -28,12 +28,12 @@ class Translate(TranslationOptions):
     number the input lines from 0, as in Moses. With --json, each line is an object with the keys source,
     text, score, confidence and hypotheses. A hypothesis has text, score, log_prob (before penalties), ids
     (score --tgt-ids reads them), finished, alignment and confidence. It is not finished if its length limit
-    has cut it; a warning says how many lines are. An alignment has pairs of a source and a target
-    word, both from 0. Confidence has values for the sentence, its words between spaces and its tokens
-    without the end. It is null without calibration (docs/confidence.md). With --glossary there is the key
-    terms. With --memory there is memory: the share, source and target of the match, or null; a text that it
-    translates has score 0 and no hypotheses. For a multilingual model, set --src-lang and --tgt-lang to its
-    own tags (fra_Latn) or to short codes (fr).
+    has cut it; a warning says how many lines are. An alignment has pairs of a source and a target word, both
+    from 0. Confidence has values for the sentence, its words between spaces and its tokens without the end.
+    It is null without calibration (docs/confidence.md). With --glossary there is the key terms. With --memory
+    there is memory: the share, source and target of the match, or null; a text that it translates has score 0
+    and no hypotheses. With --markup, there is no alignment. For a multilingual model, set --src-lang and
+    --tgt-lang to its own tags (fra_Latn) or to short codes (fr).
 
     A line of more than --max-source-tokens is split at ends of sentences, else at punctuation or spaces, with
     a warning. Each segment is translated by itself, the first one with the prefix. The outputs of each rank
@@ -70,25 +70,23 @@ def command(task: Translate) -> None:
 
     chosen = sampling_overrides(task.search, task.sampling, sample=task.sample, strategy=task.strategy)
     task = replace(task, search={**task.search, **chosen})
-    typed = False
-    if task.document is None:
-        source = Path(task.source or "-")
+    source = Path(task.source or "-")
+    is_document = task.document is not None
+    # Interactive input is translated line by line; a file is better read ahead, for fuller batches.
+    typed = not is_document and source == Path("-") and sys.stdin.isatty()
+    if not is_document:
         check_stdin_once(input=source, prefix=task.prefix)
-        # Interactive input is translated line by line; a file is better read ahead, for fuller batches.
-        typed = source == Path("-") and sys.stdin.isatty()
         task = replace(task, line_buffered=typed or task.line_buffered)
     started = time.monotonic()
     with warnings_on_stderr():
-        outcome = translate(
-            task.run, task, notify=partial(print, file=sys.stderr, flush=True), display=translation_display
-        )
+        outcome = translate(task.run, task, notify=notify, display=translation_display)
     if outcome is None:
-        if task.document is None and not typed:
+        if not is_document and not typed:
             suggest_auto_precision(task.runtime.precision, time.monotonic() - started)
         return
-    if task.document is None:  # shards
+    if not is_document:  # shards
         outcome.raise_if_failed()
-    print(outcome, file=sys.stderr)
-    if task.document is not None and task.json:
-        print(json.dumps(outcome.as_dict()))
+    notify(outcome)
+    if is_document and task.json:
+        print_json(outcome.as_dict())
     outcome.raise_if_failed()

@@ -55,5 +55,5 @@ def test_no_public_function_takes_any_keyword() -> None:
 
 
 def test_help_names_every_metric_and_layout() -> None:
-    assert {name.partition("=")[0] for name in METRICS} == {*metrics.METRICS, "comet"}
-    assert sorted(LAYOUTS) == sorted({*layouts.LAYOUTS, *layouts.DIRECTORY_LAYOUTS})
+    assert {name.partition("=")[0] for name in METRICS.split(", ")} == {*metrics.METRICS, "comet"}
+    assert sorted(LAYOUTS.split(", ")) == sorted({*layouts.LAYOUTS, *layouts.DIRECTORY_LAYOUTS})
