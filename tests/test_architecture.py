@@ -160,5 +160,5 @@ def test_importing_heedful_loads_nothing_else() -> None:
     ).stdout.split()
     roots = {name.split(".")[0] for name in loaded}
     assert roots <= {"heedful"} | set(sys.stdlib_module_names)
-    light = ["heedful.errors", "heedful.model", "heedful.model.search"]
+    light = ["heedful.errors", "heedful.front", "heedful.model", "heedful.model.search"]
     assert [name for name in loaded if name.startswith("heedful.")] == light
