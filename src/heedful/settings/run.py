@@ -103,17 +103,36 @@ class CorpusConfig(Section):
     weight: PositiveFloat | None = Field(
         None, description="Share of the training pairs, relative to the other weights; none: by size."
     )
-    tag: str | None = Field(None, description="Token before each source, as languages.src_tag.")
+    tag: str | None = Field(
+        None,
+        description="Tag of the target language, where the model has it: before each target, as "
+        "languages.tgt_tag, or before each source, as languages.src_tag.",
+    )
+    src_tag: str | None = Field(
+        None, description="Tag of the source language, for a model with tags of both languages."
+    )
+    valid_src: str | None = _option(TrainingRequest, "valid_src")
+    valid_tgt: str | None = _option(TrainingRequest, "valid_tgt")
+    valid_pairs: str | None = _option(TrainingRequest, "valid_pairs")
     provenance: str | None = Field(None, description="How the text was made, for the model card.")
 
     @override
     def _rules(self) -> Iterator[tuple[object, str]]:
         has_one = (self.src is None) == (self.tgt is None) != (self.pairs is None)
-        is_tag = self.tag is None or (self.tag.split() == [self.tag] and self.tag not in _CONTROL)
-        yield from (
-            (not has_one, "data.corpora: give each corpus src and tgt, or pairs"),
-            (not is_tag, f"data.corpora: tag={self.tag!r}: write a tag without spaces, such as >>fra<<"),
+        has_valid = (self.valid_src is None) == (self.valid_tgt is None)
+        yield (not has_one, "data.corpora: give each corpus src and tgt, or pairs")
+        yield (
+            not has_valid or (self.valid_src and self.valid_pairs),
+            "data.corpora: give a corpus valid_src and valid_tgt, or valid_pairs, or none of them",
         )
+        for name, tag in (("tag", self.tag), ("src_tag", self.src_tag)):
+            is_tag = tag is None or (tag.split() == [tag] and tag not in _CONTROL)
+            yield not is_tag, f"data.corpora: {name}={tag!r}: write a tag without spaces, such as >>fra<<"
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether it has validation text of its own."""
+        return bool(self.valid_src or self.valid_pairs)
 
 
 _CONTROL = {"<s>", "</s>", "<pad>", "<unk>"}
@@ -175,6 +194,11 @@ class DataConfig(Section):
             (
                 self.valid_src and self.valid_pairs,
                 "give data.valid_src and data.valid_tgt, or data.valid_pairs, not both",
+            ),
+            (
+                (self.valid_src or self.valid_pairs)
+                and any(corpus.has_validation for corpus in self.corpora),
+                "give data.valid_src and data.valid_tgt, or each corpus its own validation text, not both",
             ),
         )
 

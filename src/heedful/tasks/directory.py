@@ -133,7 +133,7 @@ def text_files(data: DataConfig) -> dict[str, str | None]:
     of_corpora = {
         f"corpora.{number}.{key}": getattr(corpus, key)
         for number, corpus in enumerate(data.corpora)
-        for key in ("src", "tgt", "pairs")
+        for key in _TEXTS
     }
     return {key: getattr(data, key) for key in _TEXTS} | of_corpora
 

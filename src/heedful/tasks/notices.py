@@ -127,13 +127,12 @@ def note_held_out(store: ParallelStore, config: Config, notices: Notices) -> Non
 
 def note_rewritten(
     texts: Sequence[ParallelText],
-    valid: ParallelText,
     tokenizers: TokenizerPair,
     config: Config,
     notices: Notices,
 ) -> None:
-    """Warn of target lines that the model cannot write as they are; of a prepared text only ids are known."""
-    changed = RoundTrip.of(joined(texts).tgt if texts else valid.tgt, tokenizers.tgt)
+    """Warn of target lines that the model cannot write as they are."""
+    changed = RoundTrip.of(joined(texts).tgt, tokenizers.tgt)
     if message := changed.warning(config.tokenizer.normalization):
         notices.add(message, warning=True)
 

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from heedful.model.transformer import Transformer
 from heedful.runtime.threads import check_workers, num_threads, set_threads
 from heedful.settings.loading import ALTERNATIVES, load_config
 from heedful.settings.options import PAIR_TOKENS
-from heedful.settings.run import Config, DataConfig
+from heedful.settings.run import Config, CorpusConfig, DataConfig
 from heedful.storage.bundle import load_bundle
 from heedful.storage.description import WEIGHTS_FILE, file_sha256, resolve_bundle
 from heedful.storage.torch_weights import assign_weights, meta_model, unique_weights
@@ -78,6 +79,33 @@ class BaseModel:
 
 
 @dataclass(frozen=True)
+class HeldOut:
+    """Validation text; of several directions, each has its own.
+
+    Attributes:
+        text: the pairs.
+        corpus: the corpus with the tags of its languages; None: the tags of the model.
+    """
+
+    text: ParallelText
+    corpus: CorpusConfig | None = None
+
+    @property
+    def name(self) -> str:
+        """The tags of its languages, or the name of its last file."""
+        tags = (self.corpus.src_tag, self.corpus.tag) if self.corpus else ()
+        return "-".join(filter(None, tags)) or Path(self.text.sources[-1]).name
+
+    def config(self, config: Config) -> Config:
+        """Return the configuration with the tags and the files of this text."""
+        if self.corpus is None:
+            return config
+        corpus, names = self.corpus, ("valid_src", "valid_tgt", "valid_pairs")
+        files = {name: getattr(corpus, name) for name in names if corpus.has_validation}
+        return _with_tags(config, corpus).replace(data=config.data.replace(**files, corpora=()).model_dump())
+
+
+@dataclass(frozen=True)
 class PreparedRun:
     """The resolved inputs of a training; `origin` is the base model of fine-tuning, if any."""
 
@@ -87,7 +115,7 @@ class PreparedRun:
     origin: Origin | None
     source: BatchSource
     valid_source: BatchSource
-    valid: ParallelText
+    valid: Sequence[HeldOut]
     execution: Execution
 
 
@@ -115,7 +143,7 @@ def set_up_training(
         texts, valid = _read(config, files, notices, is_ready=prepared is not None)
         config = _with_default_tag(config)
         tokenizers = tokenizers or _trained_tokenizers(texts, config, notices)
-        note_rewritten(texts, valid, tokenizers, config, notices)
+        note_rewritten(texts or [held_out.text for held_out in valid], tokenizers, config, notices)
         config, execution = _resolve(config, None if base else tokenizers)
         if execution.compiles:
             notices.add("the layers are compiled: the first steps take a minute or more")
@@ -236,16 +264,16 @@ def _prepared_text(data: DataConfig) -> PreparedText | None:
 
 def _read(
     config: Config, files: ExitStack, notices: Notices, *, is_ready: bool
-) -> tuple[list[ParallelText], ParallelText]:
+) -> tuple[list[ParallelText], list[HeldOut]]:
     """Read the corpora and the validation text; without a validation set, hold out pairs of the first corpus.
 
     The training text is in temporary files, which `files` removes, and the validation text in memory. If the
     training text is ready, only the validation text is read.
     """
     data = config.data
-    held_out = _files(data, data.valid_src, data.valid_tgt, data.valid_pairs)
-    if is_ready and held_out is not None:
-        return [], load_text(held_out)
+    valid = _given_validation(data, notices)
+    if is_ready and valid:
+        return [], valid
     parts = data.corpora or (data,)
     corpora = [each for part in parts if (each := _files(data, part.src, part.tgt, part.pairs))]
     if not corpora:
@@ -260,28 +288,67 @@ def _read(
         faulty = f", {text.num_faulty:,} by data.filters" if data.filters else ""
         notices.add(f"{text.num_read:,} pairs in {text.name}; {text.num_empty:,} left out as empty{faulty}")
         texts.append(text)
-    if held_out is not None:
-        valid = load_text(held_out)
+    first = data.corpora[0] if data.corpora and all(corpus.tag for corpus in data.corpora) else None
+    if is_given := bool(valid):
+        pass
     elif len(texts[0]) >= _ENOUGH_TO_HOLD_OUT:  # at most about 1,000 pairs, spread over the text
-        texts[0], valid = hold_out(texts[0], max(100, len(texts[0]) // 1000))
+        texts[0], of_first = hold_out(texts[0], max(100, len(texts[0]) // 1000))
+        valid = [HeldOut(of_first, first)]
         notices.add(
-            f"no validation set is given: {len(valid):,} pairs are held out of training", warning=True
+            f"no validation set is given: {len(of_first):,} pairs are held out of training", warning=True
         )
     else:
         notices.add("no validation set is given: scores are of the training text itself", warning=True)
-        return texts, replace(texts[0], src=[*texts[0].src], tgt=[*texts[0].tgt])
+        return texts, [HeldOut(replace(texts[0], src=[*texts[0].src], tgt=[*texts[0].tgt]), first)]
+    refuse = is_given and not data.allow_overlap
     with notices.during("comparing training and validation text"):
-        for text in texts:
-            _check_overlap(text, valid, notices, data, refuse=held_out is not None and not data.allow_overlap)
+        for text, held_out in product(texts, valid):
+            _check_overlap(text, held_out.text, notices, data, refuse=refuse)
     return texts, valid
 
 
+def _given_validation(data: DataConfig, notices: Notices) -> list[HeldOut]:
+    """Read the validation text that is given: of each corpus, or one for all."""
+    valid: list[HeldOut] = []
+    for corpus in data.corpora:
+        if files := _files(data, corpus.valid_src, corpus.valid_tgt, corpus.valid_pairs):
+            valid.append(HeldOut(load_text(files), corpus))
+    if files := _files(data, data.valid_src, data.valid_tgt, data.valid_pairs):
+        valid = [HeldOut(load_text(files))]
+        tags = list(dict.fromkeys(corpus.tag for corpus in data.corpora))
+        if len(tags) > 1 and None not in tags:  # a corpus without one: the tags are of provenance
+            notices.add(
+                f"{files.name} is validated with the model's own tag, or else {tags[0]}; to validate each "
+                "direction, give each corpus valid_src and valid_tgt",
+                warning=True,
+            )
+    return valid
+
+
 def _with_default_tag(config: Config) -> Config:
-    """Use the first corpus's tag for validation and translation, if all corpora have one."""
-    tags = [corpus.tag for corpus in config.data.corpora]
-    if config.languages.src_tag is not None or not tags or not all(tags):
+    """Use the tags of the first corpus for translation, if all corpora have one and the model none."""
+    languages, corpora = config.languages, config.data.corpora
+    has_tag = languages.src_tag is not None or languages.tgt_tag is not None
+    if has_tag or not corpora or not all(corpus.tag for corpus in corpora):
         return config
-    return config.replace(languages=config.languages.replace(src_tag=tags[0]).model_dump())
+    return _with_tags(config, corpora[0])
+
+
+def _with_tags(config: Config, corpus: CorpusConfig) -> Config:
+    """Return the configuration with the tags of a corpus, each where the model has it.
+
+    Raises:
+        ConfigError: a tag of the source language, and the model has only one of the target language.
+    """
+    languages, has_both = config.languages, config.languages.tgt_tag is not None
+    if corpus.src_tag and not has_both:
+        raise ConfigError(
+            f"data.corpora: src_tag={corpus.src_tag!r}: this model has one tag, of the target language; give "
+            "it as tag"
+        )
+    tags = {"src_tag": corpus.src_tag, "tgt_tag": corpus.tag} if has_both else {"src_tag": corpus.tag}
+    changed = {name: tag for name, tag in tags.items() if tag}
+    return config.replace(languages=languages.replace(**changed).model_dump())
 
 
 def _files(data: DataConfig, src: str | None, tgt: str | None, pairs: str | None) -> PairFiles | None:
@@ -384,14 +451,14 @@ def _check_fits_into_memory(config: Config, *, moments: bool) -> None:
 
 def _stored(
     texts: Sequence[ParallelText],
-    valid: ParallelText,
+    valid: Sequence[HeldOut],
     tokenizers: TokenizerPair,
     config: Config,
     report: Report,
     ids: ParallelStore | None,
 ) -> tuple[BatchSource, BatchSource]:
     """Store the ids of training text, unless given, and of validation text; return the batches of both."""
-    total = sum(map(len, texts)) or len(valid)
+    total = sum(map(len, texts)) or sum(len(held_out.text) for held_out in valid)
 
     def build(
         text: ParallelText, template: SpecialTokens, sampling: float, done: int, *, least: int = 0
@@ -408,13 +475,14 @@ def _stored(
         )
 
     template, sampling = SpecialTokens.of(config, tokenizers), config.tokenizer.sampling
-    templates = [_tagged(config, corpus.tag, tokenizers) for corpus in config.data.corpora] or [template]
+    tagged = [_with_tags(config, corpus) for corpus in config.data.corpora]
+    templates = [SpecialTokens.of(own, tokenizers) for own in tagged] or [template]
     stores, done = [ids] if ids else list[ParallelStore](), 0
     for text, of_it in zip(texts, templates, strict=ids is None):
         stores.append(build(text, of_it, sampling, done))
         done += len(text)
     source = BatchSource(
-        stores[0] if len(stores) == 1 else ParallelStore(*(store.path for store in stores)),
+        _one_store(stores),
         tokenizers,
         tokens=config.batch.tokens,
         seed=config.train.seed,
@@ -426,18 +494,23 @@ def _stored(
         sampler=sampler_of(config.batch.sampler) if config.batch.sampler else plan_epoch,
     )
     # A validation pair may be longer than training pairs: as long as `heedful score` takes.
-    held_out = build(valid, template, 0.0, total - len(valid), least=PAIR_TOKENS)
-    budget, width = config.batch.tokens, config.batch.bucket_width
+    stores = []
+    for held_out in valid:
+        own = SpecialTokens.of(held_out.config(config), tokenizers)
+        stores.append(build(held_out.text, own, 0.0, total - len(held_out.text), least=PAIR_TOKENS))
     valid_source = BatchSource(
-        held_out, tokenizers, tokens=budget, seed=config.train.seed, bucket_width=width, template=template
+        _one_store(stores),
+        tokenizers,
+        tokens=config.batch.tokens,
+        seed=config.train.seed,
+        bucket_width=config.batch.bucket_width,
+        template=template,
     )
     return source, valid_source
 
 
-def _tagged(config: Config, tag: str | None, tokenizers: TokenizerPair) -> SpecialTokens:
-    """Return the special-token template of a corpus: with its own tag, if it has one."""
-    languages = config.languages.replace(src_tag=tag) if tag else config.languages
-    return SpecialTokens.of(config.replace(languages=languages.model_dump()), tokenizers)
+def _one_store(stores: Sequence[ParallelStore]) -> ParallelStore:
+    return stores[0] if len(stores) == 1 else ParallelStore(*(store.path for store in stores))
 
 
 def _mixture(sizes: Sequence[int], templates: Sequence[SpecialTokens], data: DataConfig) -> Mixture | None:

@@ -2,20 +2,22 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from statistics import fmean
+from typing import Literal, Self, TypeVar
 
 import torch
 
+from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import without_warnings
 from heedful.decoding.translator import Translator
 from heedful.errors import CheckpointError, ConfigError
-from heedful.evaluation.metrics import EvaluationReport, evaluate_texts
+from heedful.evaluation.metrics import evaluate_texts
 from heedful.evaluation.tokenization import language_of_files, tokenization_of
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import changed_parts
@@ -23,6 +25,7 @@ from heedful.ops.lora import without_adapters
 from heedful.runtime.durable import restore_backup
 from heedful.runtime.threads import restored_threads
 from heedful.settings.loading import load_config
+from heedful.settings.options import EngineChoice
 from heedful.settings.plugins import changed_plugins, check_arguments, function_part, plugin_part
 from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle, save_bundle
@@ -44,7 +47,7 @@ from heedful.tasks.directory import (
     text_files,
 )
 from heedful.tasks.notices import Listener, Notices
-from heedful.tasks.setup import PreparedRun, set_up_training
+from heedful.tasks.setup import HeldOut, PreparedRun, set_up_training
 from heedful.training.checkpoint import DAMAGED_PREFIX, latest_checkpoint, set_damaged_aside
 from heedful.training.events import (
     CUT_OUTPUTS,
@@ -66,6 +69,7 @@ from heedful.training.state import Scores, TrainerCallbacks
 from heedful.training.step import LossFunction, measure_nll
 
 DECODED_METRICS = ("bleu", "chrf", "exact")
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -347,44 +351,88 @@ def _bundle_writer(
     return write
 
 
+@dataclass(frozen=True)
+class _Sample:
+    """Validation sentences of one direction; `tokenizer` is sacreBLEU's, for BLEU."""
+
+    name: str
+    config: Config
+    sources: Sequence[str]
+    references: Sequence[str]
+    tokenizer: str
+
+    @classmethod
+    def of(cls, held_out: HeldOut, config: Config, number: int) -> Self:
+        """Return the first sentences of a validation text."""
+        own, text = held_out.config(config), held_out.text
+        references = text.tgt[:number]
+        return cls(held_out.name, own, text.src[:number], references, tokenizer_of(own, references))
+
+
 class DecodingValidator:
-    """Translates validation sentences greedily and scores them; `tokenizer` is sacreBLEU's, for BLEU."""
+    """Translates validation sentences greedily and scores them; `tokenizer` is sacreBLEU's, for BLEU.
+
+    Of several directions, a score is the mean, and each direction has its own: `bleu/>>de<<`.
+    """
 
     def __init__(self, prepared: PreparedRun) -> None:
         self._prepared = prepared
-        number, metric = prepared.config.valid.decode_sentences, prepared.config.valid.metric
-        own = [metric] if ":" in metric and metric not in prepared.config.valid.validators else []
+        valid, metric = prepared.config.valid, prepared.config.valid.metric
+        own = [metric] if ":" in metric and metric not in valid.validators else []
         self._metrics = [*DECODED_METRICS, *own]
-        self._sources, self._references = prepared.valid.src[:number], prepared.valid.tgt[:number]
-        self.tokenizer = tokenizer_of(prepared.config, self._references)
+        number = -(-valid.decode_sentences // len(prepared.valid))
+        self._samples = [_Sample.of(held_out, prepared.config, number) for held_out in prepared.valid]
+        self.tokenizer = ", ".join(dict.fromkeys(sample.tokenizer for sample in self._samples))
         self._signatures: dict[str, str] = {}
 
     @property
     def signatures(self) -> dict[str, str]:
         """The signatures of the scores, which do not depend on the outputs: a resumed run may have none."""
-        if not self._signatures and self._sources:
-            self._signatures = self._score(self._references).signatures
+        if not self._signatures and self._samples[0].sources:
+            for sample in self._samples:
+                self._score(sample, sample.references)
         return self._signatures
 
-    def _score(self, outputs: Sequence[str]) -> EvaluationReport:
-        return evaluate_texts(
-            self._sources, outputs, [self._references], self._metrics, tokenize=self.tokenizer
+    def _score(self, sample: _Sample, outputs: Sequence[str]) -> dict[str, float]:
+        """Return the scores of outputs, and keep their signatures."""
+        report = evaluate_texts(
+            sample.sources, outputs, [sample.references], self._metrics, tokenize=sample.tokenizer
         )
+        self._signatures |= self._named(sample, report.signatures)
+        return report.scores
+
+    def _named(self, sample: _Sample, values: Mapping[str, _Value]) -> dict[str, _Value]:
+        """Return values by metric: with the direction, if there are several."""
+        ending = f"/{sample.name}" if len(self._samples) > 1 else ""
+        return {f"{metric}{ending}": value for metric, value in values.items()}
 
     def __call__(self, model: Transformer) -> dict[str, float]:
         """Return BLEU, chrF, the percentage of exact matches, and how many outputs their limit has cut."""
-        config = self._prepared.config
-        translator = Translator(
-            Bundle(config, self._prepared.tokenizers, model),
-            precision=self._prepared.execution.precision,
-            engine="torch" if changed_parts(model) else "auto",  # the set-up has said why
-        )
-        greedy = config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
-        with without_warnings():  # of the same lines each time; the set-up has said how many there are
-            translations = translator.translations(self._sources, options=SearchOptions.from_config(greedy))
-        report = self._score([translation.text for translation in translations])
-        self._signatures = report.signatures
-        return report.scores | {CUT_OUTPUTS: sum(not translation.finished for translation in translations)}
+        scores: dict[str, float] = {}
+        by_metric: dict[str, list[float]] = {CUT_OUTPUTS: []}
+        engine: EngineChoice | Backend = (
+            "torch" if changed_parts(model) else "auto"
+        )  # the set-up has said why
+        for sample in self._samples:
+            translator = Translator(
+                Bundle(sample.config, self._prepared.tokenizers, model),
+                precision=self._prepared.execution.precision,
+                engine=engine,
+            )
+            engine = translator.generator.backend  # of the same weights
+            greedy = sample.config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
+            with without_warnings():  # of the same lines each time; the set-up has said how many there are
+                translations = translator.translations(
+                    sample.sources, options=SearchOptions.from_config(greedy)
+                )
+            of_sample = self._score(sample, [translation.text for translation in translations])
+            scores |= self._named(sample, of_sample)
+            for metric, score in of_sample.items():
+                by_metric.setdefault(metric, []).append(score)
+            by_metric[CUT_OUTPUTS].append(sum(not translation.finished for translation in translations))
+        cut_outputs = sum(by_metric.pop(CUT_OUTPUTS))
+        means = {metric: fmean(values) for metric, values in by_metric.items()}
+        return {**scores, **means, CUT_OUTPUTS: cut_outputs}
 
 
 def tokenizer_of(config: Config, references: Sequence[str]) -> str:

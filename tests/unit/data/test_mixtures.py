@@ -16,11 +16,12 @@ from heedful.data.files import ParallelText
 from heedful.data.store import ParallelStore, build_store
 from heedful.errors import ConfigError, TokenizerError
 from heedful.settings.loading import load_config, to_toml
-from heedful.settings.run import Config, TokenizerConfig
+from heedful.settings.run import Config, CorpusConfig, TokenizerConfig
 from heedful.tasks.card import shared_config
 from heedful.tasks.directory import RunDirectory
 from heedful.tasks.notices import Notices
-from heedful.tasks.setup import PreparedRun, set_up_training
+from heedful.tasks.setup import HeldOut, PreparedRun, set_up_training
+from heedful.tasks.training import DecodingValidator
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=4)
@@ -127,6 +128,55 @@ def test_tags_come_before_the_sources_of_their_corpora(tmp_path: Path) -> None:
         ("a.en", "a.de", ">>deu<<", 1.0),
         ("b.de", "b.en", ">>eng<<", 3.0),
     ]
+
+
+def test_tags_stand_where_a_model_has_them(tmp_path: Path) -> None:
+    files = write(tmp_path)
+    there = {"src": files["a.en"], "tgt": files["a.de"], "tag": ">>deu<<"}
+    back = {"src": files["b.de"], "tgt": files["b.en"], "tag": ">>eng<<"}
+    one = prepared(tmp_path, corpora=[there, back])
+    both = Config(languages={"src_tag": ">>eng<<", "tgt_tag": ">>eng<<"})
+    deu, eng = (one.tokenizers.src.tag_id(tag) for tag in ("deu", "eng"))
+    of_both = there | {"src_tag": ">>deu<<"}
+    templates = [
+        SpecialTokens.of(HeldOut(one.valid[0].text, CorpusConfig(**corpus)).config(config), one.tokenizers)
+        for config, corpus in ((one.config, there), (both, there), (both, of_both))
+    ]
+    assert [(template.src_prefix, template.tgt_prefix) for template in templates] == [
+        ((deu,), ()),
+        ((eng,), (deu,)),
+        ((deu,), (deu,)),
+    ]
+    with pytest.raises(ConfigError, match="give it as tag"):
+        HeldOut(one.valid[0].text, CorpusConfig(**there | {"src_tag": ">>eng<<"})).config(one.config)
+
+
+def test_each_direction_is_validated_in_its_language(tmp_path: Path) -> None:
+    files = write(tmp_path)
+    there = {"src": files["a.en"], "tgt": files["a.de"], "tag": ">>deu<<"}
+    back = {"src": files["b.de"], "tgt": files["b.en"], "tag": ">>eng<<"}
+    for corpus in (there, back):
+        corpus |= {"valid_src": corpus["src"], "valid_tgt": corpus["tgt"]}
+    run = prepared(tmp_path, corpora=[there, back], allow_overlap=True)
+    deu, eng = (run.tokenizers.src.tag_id(tag) for tag in ("deu", "eng"))
+    first = Counter(int(row[0]) for batch in run.valid_source.batches(0) for row in batch.src)
+    assert first == {deu: 8, eng: 4}
+    validator = DecodingValidator(run)
+    scores = validator(run.model)
+    for metric in ("bleu", "chrf", "exact"):
+        of_each = [scores[f"{metric}/{tag}"] for tag in (">>deu<<", ">>eng<<")]
+        assert scores[metric] == pytest.approx(sum(of_each) / 2)
+    assert {f"bleu/{tag}" for tag in (">>deu<<", ">>eng<<")} <= validator.signatures.keys()
+
+
+@pytest.mark.parametrize(
+    ("valid", "refusal"),
+    [({"valid_src": "v.en"}, "valid_tgt"), ({"valid_src": "v.en", "valid_tgt": "v.de"}, "not both")],
+)
+def test_validation_text_is_of_all_directions_or_of_each(valid: dict[str, str], refusal: str) -> None:
+    corpora = [{"src": "a.en", "tgt": "a.de", **valid}]
+    with pytest.raises(ConfigError, match=refusal):
+        Config(data={"corpora": corpora, "valid_src": "all.en", "valid_tgt": "all.de"})
 
 
 def load_config_of(config: Config) -> Config:
