@@ -1,8 +1,10 @@
 """Word alignments from cross-attention, in Pharaoh form.
 
-A target token is aligned with the source token of the highest weight, averaged over the heads of one decoder
-layer: by default the last but one, at the step that predicts the target token (Garg et al., 2019, "Jointly
-Learning to Align and Translate with Transformer Models"). With `shift`, attention is read one step later,
+A target token is aligned with the source token of the highest weight, at the step that predicts the target
+token. If heads of a decoder layer were trained to align words (`model.alignment_layer`), their weights are
+read: Marian trains the first head of the last layer (guided alignment). Otherwise it is the average over the
+heads of the last layer but one (Garg et al., 2019, "Jointly Learning to Align and Translate with Transformer
+Models"). With `shift`, attention is read one step later,
 when the target token is the decoder's input. This is better in the middle layers of deep models, for example
 the third of six (Chen et al., 2020, "Accurate Word Alignment Induction from Neural Machine Translation"), and
 far worse in shallow models (docs/alignments.md). Two words are aligned if any of their tokens are, as in both
@@ -62,13 +64,13 @@ class Alignment:
 
 @dataclass(frozen=True, kw_only=True)
 class AlignmentMethod:
-    """The attention to read: a decoder layer, from 1 (None: the last but one), and `shift`, see above."""
+    """The attention to read: a decoder layer from 1 (None: the default), and `shift`, see above."""
 
     layer: int | None = None
     shift: bool = False
 
 
-PENULTIMATE = AlignmentMethod()
+BY_ATTENTION = AlignmentMethod()
 
 
 def words_between_spaces(text: str) -> list[Span]:

@@ -8,7 +8,7 @@ from typing import Any, Self, Unpack
 
 from heedful.decoding.aligner import Aligner
 from heedful.decoding.alignment import (
-    PENULTIMATE,
+    BY_ATTENTION,
     Alignment,
     AlignmentMethod,
     Span,
@@ -359,7 +359,7 @@ class Translator:
         Args:
             sources: sentences or lines.
             targets: their translations.
-            method: the attention to read; None: use the aligner, or PENULTIMATE if the bundle has none.
+            method: the attention to read; None: use the aligner, or BY_ATTENTION if the bundle has none.
             split: returns the words of a text, as spans of characters; by default, words between spaces.
             max_source_tokens: the maximum length of a source or a target, special tokens included; None: no
                 limit for the aligner, and the limit of `score` for attention.
@@ -387,7 +387,7 @@ class Translator:
             for i in pairs:
                 alignments[i] = aligner.align_words(src.encode(sources[i]), tgt.encode(targets[i]), *words[i])
             return alignments
-        method, column = method or PENULTIMATE, len(codec.special_tokens.src_prefix)
+        method, column = method or BY_ATTENTION, len(codec.special_tokens.src_prefix)
         weights = self.generator.attention(
             [read[i].ids for i in pairs], [written[i] for i in pairs], layer=method.layer
         )

@@ -13,7 +13,7 @@ from tiny_bundle import PAIRS, memorised
 from heedful.analysis.attention_maps import attention_maps
 from heedful.cli.streams import warnings_on_stderr
 from heedful.decoding.alignment import (
-    PENULTIMATE,
+    BY_ATTENTION,
     Alignment,
     AlignmentMethod,
     align_words,
@@ -43,7 +43,7 @@ def align(
     bundle: Bundle,
     pairs: Sequence[tuple[str, str]],
     *,
-    method: AlignmentMethod = PENULTIMATE,
+    method: AlignmentMethod = BY_ATTENTION,
     batch_tokens: int | None = None,
     engine: EngineChoice = "auto",
     first_line: int = 1,
