@@ -10,7 +10,7 @@ from command_line import Outcome, assert_one_clear_line, heedful, text
 from machine_class import need_native
 from tiny_bundle import PAIRS, SOURCES, TARGETS, save_memorised
 
-from heedful.decoding.alignment import PENULTIMATE, AlignmentMethod
+from heedful.decoding.alignment import BY_ATTENTION, AlignmentMethod
 from heedful.decoding.backends.choice import EngineChoice
 from heedful.decoding.translator import Translator
 from heedful.storage.bundle import load_bundle
@@ -20,7 +20,7 @@ from heedful.tasks.shortlist import learn_shortlist
 pytestmark = pytest.mark.by_class
 
 
-def expected(run: Path, method: AlignmentMethod | None = PENULTIMATE, engine: EngineChoice = "auto") -> str:
+def expected(run: Path, method: AlignmentMethod | None = BY_ATTENTION, engine: EngineChoice = "auto") -> str:
     """Align with the stored bundle: the model in memory may be packed for a level of another test."""
     sources, targets = zip(*PAIRS, strict=True)
     translator = Translator(load_bundle(run / "best"), engine=engine)

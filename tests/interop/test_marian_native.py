@@ -186,7 +186,9 @@ def archived(name: str, file: Path) -> Path:
 
 def test_a_release_becomes_a_bundle(tmp_path: Path) -> None:
     outcome = heedful("import", archived("post", tmp_path / "opus.zip"), "--output", tmp_path / "bundle")
-    assert (outcome.code, outcome.out, outcome.err) == (0, f"{tmp_path / 'bundle'}\n", "")
+    assert (outcome.code, outcome.out) == (0, f"{tmp_path / 'bundle'}\n")
+    assert outcome.err.count("\n") == 1
+    assert "model.alignment_layer" in outcome.err  # the files do not say that a head aligns
     bundle = load_bundle(tmp_path / "bundle")
     decode = bundle.config.decode
     assert (decode.beam_size, decode.length_penalty, decode.length_normalization) == (6, 1.0, "power")
@@ -374,6 +376,56 @@ def test_without_decoder_yml_a_student_is_searched_as_its_clients_do(
     assert len(notes) == 1
     (tmp_path / "decoder.yml").write_text("beam-size: 3\nnormalize: 0.6\n")
     assert _searched(tmp_path) == (3, 0.6, ())
+
+
+LAYER = "transformer-guided-alignment-layer"
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "file", "content", "layer"),
+    [
+        ("post", None, None, "", None),
+        ("post", "last", None, "", None),  # what Marian writes by default
+        ("post", "1", None, "", 1),
+        ("post", None, "model.npz.yml", "seed: 1\nguided-alignment: corpus.aln.gz\n", 1),
+        ("post", None, "model.npz.yml", "seed: 1\nguided-alignment: none\n", None),
+        ("post", None, "decoder.yml", "alignment: soft\n", 1),
+        ("post", None, "decoder.yml", "gemm-precision: int8shiftAlphaAll\n", 1),
+        ("post", None, "decoder.yml", f"{LAYER}: 1\n", 1),
+        ("ssru", None, None, "", 3),
+        ("ssru", "2", None, "", 2),
+        ("ssru", None, "model.npz.yml", "guided-alignment: 'none'\n", None),
+    ],
+)
+def test_the_head_that_guided_alignment_trained_is_in_the_bundle(
+    name: str, option: str | None, file: str | None, content: str, layer: int | None, tmp_path: Path
+) -> None:
+    """The first of the layer, if there was guided alignment: as the kind of model or a file says."""
+    folder = with_options(name, tmp_path, **({} if option is None else {LAYER.replace("-", "_"): option}))
+    if file is not None:
+        with (folder / file).open("a") as stream:
+            stream.write(content)
+    model = read_marian_native(folder, ImportOptions(settings={})).config.model
+    assert (model.alignment_layer, model.alignment_heads) == (layer, 1)
+    chosen = read_marian_native(folder, ImportOptions(settings={"alignment_layer": 1})).config.model
+    assert chosen.alignment_layer == 1
+
+
+def test_the_head_of_a_binary_student_and_of_opus_mts_kind_is_known(tmp_path: Path) -> None:
+    folder = shutil.copytree(MARIAN / "post", tmp_path / "opus")
+    kind = "opus.spm32k.transformer-big-align.model1.npz.best-perplexity.npz"
+    (folder / "model.npz").rename(folder / kind)
+    options = (folder / "decoder.yml").read_text()
+    (folder / "decoder.yml").write_text(options.replace("model.npz", kind))
+    for directory in (folder, MARIAN / "student"):
+        model = read_marian_native(directory, ImportOptions(settings={})).config.model
+        assert model.alignment_layer == model.num_decoder_layers
+
+
+def test_a_layer_that_the_decoder_does_not_have_is_refused(tmp_path: Path) -> None:
+    folder = with_options("post", tmp_path, transformer_guided_alignment_layer="2")
+    with pytest.raises(InteropError, match=LAYER):
+        read_marian_native(folder, ImportOptions(settings={}))
 
 
 def _write_bin(directory: Path, file: Path, *, in_8_bits: bool) -> None:

@@ -27,6 +27,7 @@ def test_a_directory_becomes_a_bundle_that_translates_as_it_says(tmp_path: Path)
     outcome = heedful(
         "import", tmp_path / "model", "--layout", "m2m100", "-o", tmp_path / "bundle",
         "--tgt-lang", "fr", "--set", "decode.beam_size=2", "--set", "model.dropout=0.2",
+        "--set", "model.alignment_layer=1",
     )  # fmt: skip
     assert outcome == Outcome(0, f"{tmp_path / 'bundle'}\n", "")
     config = load_bundle(tmp_path / "bundle").config

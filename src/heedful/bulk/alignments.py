@@ -9,7 +9,7 @@ from heedful.data.files import read_parallel
 from heedful.data.lexicon import encoded_pairs
 from heedful.decoding.aligner import learn_aligner
 from heedful.decoding.alignment import Alignment, AlignmentMethod
-from heedful.decoding.backends.protocol import attention_layer
+from heedful.decoding.backends.protocol import attention_heads
 from heedful.decoding.texts import chunks
 from heedful.decoding.translator import Translator
 from heedful.settings.options import Languages
@@ -35,7 +35,7 @@ def align_pairs(
     For the options see `Translator.align` and `AlignmentMethod`; with a layer or `shift`, no aligner is used.
     A layer that the model does not have is an InputError before any pair is read.
     """
-    attention_layer(translator.bundle.config.model.num_decoder_layers, layer)
+    attention_heads(translator.bundle.config.model, layer)
     is_chosen = layer is not None or shift
     method = AlignmentMethod(layer=layer, shift=shift) if is_chosen else None
     return (

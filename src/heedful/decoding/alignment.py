@@ -1,8 +1,10 @@
 """Word alignments from cross-attention, in Pharaoh form.
 
-A target token is aligned with the source token of the highest weight, averaged over the heads of one decoder
-layer: by default the last but one, at the step that predicts the target token (Garg et al., 2019, "Jointly
-Learning to Align and Translate with Transformer Models"). With `shift`, attention is read one step later,
+A target token is aligned with the source token of the highest weight, at the step that predicts the target
+token. If heads of a decoder layer were trained to align words (`model.alignment_layer`), their weights are
+read: Marian trains the first head of the last layer (guided alignment). Otherwise it is the average over the
+heads of the last layer but one (Garg et al., 2019, "Jointly Learning to Align and Translate with Transformer
+Models"). With `shift`, attention is read one step later,
 when the target token is the decoder's input. This is better in the middle layers of deep models, for example
 the third of six (Chen et al., 2020, "Accurate Word Alignment Induction from Neural Machine Translation"), and
 far worse in shallow models (docs/alignments.md). Two words are aligned if any of their tokens are, as in both
@@ -27,6 +29,7 @@ from heedful.decoding.steps import Floats, Ids
 from heedful.text.tokenizer import Tokenizer
 
 Span = tuple[int, int]  # the first character of a word, and the one after its last
+TRAINED_LEAST = 0.2  # the lowest weight of a link, in heads that were trained to align words
 SplitWords = Callable[[str], list[Span]]  # returns where each word of a text is
 _WORD = re.compile(r"\S+", re.ASCII)
 
@@ -62,13 +65,13 @@ class Alignment:
 
 @dataclass(frozen=True, kw_only=True)
 class AlignmentMethod:
-    """The attention to read: a decoder layer, from 1 (None: the last but one), and `shift`, see above."""
+    """The attention to read: a decoder layer from 1 (None: the default), and `shift`, see above."""
 
     layer: int | None = None
     shift: bool = False
 
 
-PENULTIMATE = AlignmentMethod()
+BY_ATTENTION = AlignmentMethod()
 
 
 def words_between_spaces(text: str) -> list[Span]:
@@ -95,14 +98,23 @@ def words_before(text: str, positions: Iterable[int], split: SplitWords = words_
     return [bisect_right(ends, position) for position in positions]
 
 
-def relative_weights(weights_TS: Floats) -> Floats:
-    """Return attention weights (T, S), each column (source token) divided by its sum."""
+def relative_weights(weights_TS: Floats, *, least: float = 0.0) -> Floats:
+    """Return attention weights (T, S), each column (source token) divided by its sum.
+
+    A row (target token) is 0 if the weight that is then the highest was below `least`.
+    """
     sums_S = weights_TS.sum(axis=0)
-    return weights_TS / np.where(sums_S > 0, sums_S, 1)
+    relative_TS = weights_TS / np.where(sums_S > 0, sums_S, 1)
+    if not least or not weights_TS.size:
+        return relative_TS
+    best_T1 = relative_TS.argmax(axis=1, keepdims=True)
+    return np.where(np.take_along_axis(weights_TS, best_T1, axis=1) < least, 0, relative_TS)
 
 
 def align_words(weights: NDArray[np.floating], src_words: Ids, tgt_words: Ids) -> Alignment:
     """Align words by the attention between their tokens; source tokens outside words do not count.
+
+    A target token without weights has no link.
 
     Args:
         weights: (T, S), the attention of target token t to source token s, without special tokens.
@@ -112,10 +124,11 @@ def align_words(weights: NDArray[np.floating], src_words: Ids, tgt_words: Ids) -
     in_words = [words for words in src_words if words]
     if not in_words:
         return Alignment(())
-    best = weights[:, [bool(words) for words in src_words]].argmax(axis=1).tolist()
+    weights = weights[:, [bool(words) for words in src_words]]
     links: set[tuple[int, int]] = set()
-    for token, of_target in zip(best, tgt_words, strict=True):
-        links |= set(product(in_words[token], of_target))
+    for best, highest, of_target in zip(weights.argmax(axis=1), weights.max(axis=1), tgt_words, strict=True):
+        if highest > 0:
+            links |= set(product(in_words[best], of_target))
     return Alignment.of(links)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from heedful.decoding.aligner import Aligner
 from heedful.decoding.alignment import (
+    TRAINED_LEAST,
     SplitWords,
     align_words,
     attended_words,
@@ -76,6 +77,7 @@ class TextCodec:
         trained_length: the maximum source length if no search sets `max_source_tokens`; None: no limit.
         position_limit: the number of learned positions for a source or an output; None: no limit.
         calibration: the calibration of the confidence; None: outputs have no confidence.
+        least_weight: the lowest attention weight that links words.
     """
 
     tokenizers: TokenizerPair
@@ -84,6 +86,7 @@ class TextCodec:
     trained_length: int | None = None
     position_limit: int | None = None
     calibration: Calibration | None = None
+    least_weight: float = 0.0
 
     @classmethod
     def of(cls, bundle: Bundle, ensemble: Sequence[Bundle] = ()) -> Self:
@@ -97,6 +100,7 @@ class TextCodec:
             trained_length=bundle.config.data.max_length,
             position_limit=min(limits, default=None),
             calibration=None if ensemble else bundle.calibration_in_use,
+            least_weight=0.0 if configs[0].alignment_layer is None else TRAINED_LEAST,
         )
 
     def resolved(self, options: SearchOptions | None, *, least: int = 0) -> SearchOptions:
@@ -357,7 +361,8 @@ class TextCodec:
             tgt_words = _words_of_output(tgt, output, unknown.get((number, output.ids), ()), split)
             if aligner is None:
                 column = len(self.special_tokens.src_prefix)
-                own_TS = relative_weights(weights_TS)[: len(tgt_words), column : column + len(src_words)]
+                read_TS = weights_TS[:, column : column + len(src_words)]
+                own_TS = relative_weights(read_TS, least=self.least_weight)[: len(tgt_words)]
                 alignment = align_words(own_TS, src_words, tgt_words)
             else:
                 start = len(tag) if output.ids[: len(tag)] == tuple(tag) else 0

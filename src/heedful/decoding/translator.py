@@ -8,7 +8,7 @@ from typing import Any, Self, Unpack
 
 from heedful.decoding.aligner import Aligner
 from heedful.decoding.alignment import (
-    PENULTIMATE,
+    BY_ATTENTION,
     Alignment,
     AlignmentMethod,
     Span,
@@ -353,13 +353,14 @@ class Translator:
     ) -> list[Alignment]:
         """Align the words of given translations by the bundle's aligner, or by the model's cross-attention.
 
-        See `aligner.py` and `alignment.py`. By attention, every target word has at least one link. A pair
-        with an empty text has no links. A pair that is too long has none either, and the log names it.
+        See `aligner.py` and `alignment.py`. By attention that was not trained to align, every target word has
+        at least one link. A pair with an empty text has no links. A pair that is too long has none either,
+        and the log names it.
 
         Args:
             sources: sentences or lines.
             targets: their translations.
-            method: the attention to read; None: use the aligner, or PENULTIMATE if the bundle has none.
+            method: the attention to read; None: use the aligner, or BY_ATTENTION if the bundle has none.
             split: returns the words of a text, as spans of characters; by default, words between spaces.
             max_source_tokens: the maximum length of a source or a target, special tokens included; None: no
                 limit for the aligner, and the limit of `score` for attention.
@@ -387,7 +388,8 @@ class Translator:
             for i in pairs:
                 alignments[i] = aligner.align_words(src.encode(sources[i]), tgt.encode(targets[i]), *words[i])
             return alignments
-        method, column = method or PENULTIMATE, len(codec.special_tokens.src_prefix)
+        method, column = method or BY_ATTENTION, len(codec.special_tokens.src_prefix)
+        least = codec.least_weight if method == BY_ATTENTION else 0.0
         weights = self.generator.attention(
             [read[i].ids for i in pairs], [written[i] for i in pairs], layer=method.layer
         )
@@ -395,9 +397,8 @@ class Translator:
             src_words, tgt_words = words[i]
             # A token's own step is the one that predicts it; the end token is predicted last.
             last = len(written[i]) - len(codec.special_tokens.tgt_suffix) + method.shift
-            own_TS = relative_weights(weights_TS)[last - len(tgt_words) : last]
-            own_TS = own_TS[:, column : column + len(src_words)]
-            alignments[i] = align_words(own_TS, src_words, tgt_words)
+            own_TS = relative_weights(weights_TS[:, column : column + len(src_words)], least=least)
+            alignments[i] = align_words(own_TS[last - len(tgt_words) : last], src_words, tgt_words)
         return alignments
 
     def _check_weights(self) -> None:

@@ -43,8 +43,8 @@ _IN_WEIGHTS = split(
 )
 _WITHOUT_EFFECT = split(
     """
-    dropout attention_dropout activation_dropout word_dropout max_positions relative_buckets
-    relative_max_distance
+    alignment_heads alignment_layer dropout attention_dropout activation_dropout word_dropout max_positions
+    relative_buckets relative_max_distance
     """
 )
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS, Conversion, Positions, Tensors, Values
+from heedful.interop.conversion import STACKS, Conversion, Positions, Settings, Tensors, Values
 from heedful.interop.exporting import refuse_changed, refuse_lost, special_names, write_pretrained
 from heedful.interop.fairseq import BIAS, POSITIONS, rows
 from heedful.interop.huggingface.generation import inexact_settings, write_search
@@ -28,11 +28,12 @@ from heedful.interop.huggingface.reading import (
     vocabulary_tokenizer,
 )
 from heedful.interop.tables import Table
-from heedful.interop.vocabulary import TypedSettings, ids_of, read_words
+from heedful.interop.vocabulary import GUIDED_KIND, TypedSettings, ids_of, read_words
 from heedful.model.transformer import Transformer
 from heedful.model.variants import concatenated_sinusoids
 from heedful.settings.model import SHARED_OUTPUT, ModelConfig
 from heedful.storage.bundle import Bundle
+from heedful.storage.description import CARD_FILE
 from heedful.text import SentencePieceTokenizer, Tokenizer, TokenizerPair, VocabularyTokenizer
 from heedful.text.special_tokens import SpecialTokens
 from heedful.text.vocabulary_tokenizer import TOKENS
@@ -64,11 +65,28 @@ def _tokenizer(directory: PretrainedDirectory) -> TokenizerPair:
     return TokenizerPair(src, src if models[0] == models[1] and not separate else tgt)
 
 
+def _with_alignment(directory: PretrainedDirectory) -> Settings:
+    """Return config.json, with the layer that guided alignment trained the first head of.
+
+    MarianMT has no setting for it: heedful's exports have its own, and the cards of OPUS-MT's models name a
+    kind that was trained so, in the last layer.
+    """
+    config, card = directory.config, directory.path / CARD_FILE
+    if "alignment_layer" in config or not card.is_file():
+        return config
+    is_guided = GUIDED_KIND.search(card.read_text(encoding="utf-8", errors="replace")) is not None
+    return {**config, "alignment_layer": config.get("decoder_layers")} if is_guided else config
+
+
+_ALIGNMENT = ("alignment_layer", "alignment_heads")
+
 MARIAN = Family(
     layout="marian",
     model_type="marian",
     weights=_APART,
+    config=_with_alignment,
     keys=keys(
+        read={name: (name,) for name in _ALIGNMENT},
         # Keys of an older class that today's does not support.
         fixed="""
             false  add_bias_logits add_final_layer_norm normalize_before normalize_embedding
@@ -233,21 +251,26 @@ def _tokenizer_settings(bundle: Bundle, *, are_separate: bool) -> Values:
 
 def _architecture(bundle: Bundle, special_tokens: SpecialTokens) -> Values:
     model = bundle.model.config
-    return KEYS.export(model) | {
-        "architectures": ["MarianMTModel"],
-        "decoder_start_token_id": special_tokens.start_id,
-        "decoder_vocab_size": model.tgt_vocab_size,
-        "dtype": "float32",
-        "eos_token_id": bundle.tokenizers.tgt.eos_id,
-        "forced_eos_token_id": bundle.config.decode.forced_last_id,
-        "is_encoder_decoder": True,
-        "max_position_embeddings": _MAX_POSITIONS,
-        "model_type": "marian",
-        "pad_token_id": bundle.tokenizers.tgt.pad_id,
-        _SHARED: model.tied == "all",
-        "tie_word_embeddings": model.tied in SHARED_OUTPUT,
-        "vocab_size": model.src_vocab_size,
-    }
+    alignment = {name: getattr(model, name) for name in _ALIGNMENT} if model.alignment_layer else {}
+    return (
+        KEYS.export(model)
+        | alignment
+        | {
+            "architectures": ["MarianMTModel"],
+            "decoder_start_token_id": special_tokens.start_id,
+            "decoder_vocab_size": model.tgt_vocab_size,
+            "dtype": "float32",
+            "eos_token_id": bundle.tokenizers.tgt.eos_id,
+            "forced_eos_token_id": bundle.config.decode.forced_last_id,
+            "is_encoder_decoder": True,
+            "max_position_embeddings": _MAX_POSITIONS,
+            "model_type": "marian",
+            "pad_token_id": bundle.tokenizers.tgt.pad_id,
+            _SHARED: model.tied == "all",
+            "tie_word_embeddings": model.tied in SHARED_OUTPUT,
+            "vocab_size": model.src_vocab_size,
+        }
+    )
 
 
 def _notes(bundle: Bundle, special_tokens: SpecialTokens) -> Iterable[str]:

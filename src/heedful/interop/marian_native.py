@@ -40,6 +40,7 @@ from heedful.interop.marian_files import (
 )
 from heedful.interop.tables import Table
 from heedful.interop.vocabulary import (
+    GUIDED_KIND,
     MARIAN_TAG,
     TypedSettings,
     as_list,
@@ -82,7 +83,7 @@ WITHOUT_EFFECT = split(
     bert-type-vocab-size dec-cell-base-depth dec-cell-high-depth dim-rnn enc-cell enc-cell-depth enc-type
     output-approx-knn separator-symbol skip transformer-aan-activation transformer-aan-depth
     transformer-aan-nogate transformer-alibi-shift transformer-alibi-trainable transformer-depth-scaling
-    transformer-dim-aan transformer-guided-alignment-layer transformer-train-position-embeddings ulr-dim-emb
+    transformer-dim-aan transformer-train-position-embeddings ulr-dim-emb
     ulr-trainable-transformation version
     """
 )
@@ -90,12 +91,16 @@ _READ = split(
     """
     dec-cell dec-depth dim-emb dim-vocabs enc-depth layer-normalization output-omit-bias tied-embeddings
     tied-embeddings-all tied-embeddings-src transformer-decoder-autoreg transformer-decoder-dim-ffn
-    transformer-dim-ffn transformer-ffn-activation transformer-heads transformer-postprocess
-    transformer-postprocess-emb transformer-postprocess-top transformer-preprocess transformer-tied-layers
+    transformer-dim-ffn transformer-ffn-activation transformer-guided-alignment-layer transformer-heads
+    transformer-postprocess transformer-postprocess-emb transformer-postprocess-top transformer-preprocess
+    transformer-tied-layers
     """
 )
 # Options of decoder.yml that are read, that must have a value, and that change no outputs.
-_SEARCH_READ = split("allow-special allow-unk beam-size models normalize shortlist vocabs")
+_SEARCH_READ = split(
+    "alignment allow-special allow-unk beam-size gemm-precision guided-alignment models normalize shortlist "
+    "transformer-guided-alignment-layer vocabs"
+)
 SEARCH_FIXED = allowed(
     """
     false               best-deep force-decode right-left tsv
@@ -107,8 +112,8 @@ SEARCH_FIXED = allowed(
 )
 SEARCH_WITHOUT_EFFECT = split(
     """
-    alignment authors build-info check-nan cite clip-gemm config cpu-threads data-threads devices dump-config
-    fp16 gemm-precision gemm-type ignore-model-config input int16 interpolate-env-vars log log-level
+    authors build-info check-nan cite clip-gemm config cpu-threads data-threads devices dump-config
+    fp16 gemm-type ignore-model-config input int16 interpolate-env-vars log log-level
     log-time-zone max-length max-length-break max-length-crop max-length-factor maxi-batch maxi-batch-sort
     mini-batch mini-batch-words model-mmap n-best no-spm-decode no-spm-encode num-devices optimize output port
     precision quantize-range quiet quiet-translation relative-paths seed skip-cost ssplit-mode
@@ -192,8 +197,10 @@ def read_marian_native(source: Path, options: ImportOptions) -> ImportedBundle:
 
 def _read(files: MarianFiles, options: ImportOptions) -> ImportedBundle:
     weights, architecture = read_weights(files.model)
-    is_student = files.shortlist is not None and any(map(_is_in_8_bits, weights.values()))
-    model = _convert(files, weights, architecture, options)
+    is_in_8_bits = any(map(_is_in_8_bits, weights.values()))
+    is_student = files.shortlist is not None and is_in_8_bits
+    layer = _alignment_layer(files, architecture, is_in_8_bits=is_in_8_bits)
+    model = _convert(files, weights, architecture, replace(options, settings={**layer, **options.settings}))
     del weights
     notes: tuple[str, ...] = ()
     if not files.options_file.is_file():
@@ -220,6 +227,44 @@ def _read(files: MarianFiles, options: ImportOptions) -> ImportedBundle:
 def _is_in_8_bits(weight: Tensor) -> bool:
     """Return whether a weight is stored in 8 bits, with a multiplier."""
     return isinstance(weight, DeferredTensor) and getattr(weight.decode, "multiplier", None) is not None
+
+
+_GUIDED = re.compile(r"""^guided-alignment: *["']?([^"'\s]+)""", re.MULTILINE)
+
+
+def _alignment_layer(files: MarianFiles, architecture: Settings, *, is_in_8_bits: bool) -> Values:
+    """Return the decoder layer that guided alignment trained a head of, as settings; {}: none is known.
+
+    The head is the layer's first: Marian trains and reads no other.
+
+    Each model of Marian has an option for the layer, "last" by default, and none that says whether there was
+    guided alignment. That is known from the options of the training (model.npz.yml), from a layer with a
+    number, from a decoder.yml that asks for alignments, and from the kind of model: students and OPUS-MT's
+    transformer-align are trained so.
+    """
+    key = "transformer-guided-alignment-layer"
+    options = {**files.options, **architecture}  # the model's options win, as in Marian
+    settings = TypedSettings(options, files.model)
+    depth = _number(settings, "dec-depth")
+    layer = options.get(key, "last")
+    is_last = layer == "last"
+    number = depth if is_last else settings.whole_number(key, least=1, most=depth)
+    guided = options.get("guided-alignment") or _guided_alignment(files.model)
+    is_student = is_in_8_bits or options.get("transformer-decoder-autoreg") == "rnn"
+    is_student |= str(options.get("gemm-precision")).startswith("int8")
+    is_known = is_student or not is_last or bool(options.get("alignment"))
+    is_known |= guided is not None or GUIDED_KIND.search(files.model.name) is not None
+    return {"alignment_layer": number} if is_known and guided != "none" else {}
+
+
+def _guided_alignment(model: Path) -> str | None:
+    """Return the training's option, "none" or a file of alignments; None: the options are not there."""
+    stem, dot, _ = model.name.partition(".npz")
+    file = model.with_name(f"{stem}{dot}.yml")
+    if not file.is_file():
+        return None
+    found = _GUIDED.search(read(file, lambda content: content.decode(errors="replace")))
+    return found and found[1]
 
 
 def _convert(

@@ -20,6 +20,7 @@ from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 _T = TypeVar("_T")
 MAX_NUMBER = 2**31 - 1  # of ids and sizes
 MARIAN_TAG = re.compile(">>.+<<")
+GUIDED_KIND = re.compile(r"transformer(-[a-z0-9]+)*-align\b")  # of OPUS-MT's models: with guided alignment
 
 
 def read(file: Path, parse: Callable[[bytes], _T]) -> _T:

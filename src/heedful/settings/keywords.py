@@ -55,6 +55,8 @@ class _Architecture(TypedDict, total=False):
     final_norm: bool
     layer_norm_eps: float
     decoder_start_id: int | None
+    alignment_layer: int | None
+    alignment_heads: int
     src_vocab_size: int
     tgt_vocab_size: int
     src_pad_id: int

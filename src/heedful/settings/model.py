@@ -192,6 +192,14 @@ class ModelConfig(Section):
     decoder_start_id: Count | None = Field(
         None, description="The decoder's first input id; none: the tokenizer's begin token."
     )
+    alignment_layer: Depth | None = Field(
+        None,
+        description="Decoder layer with cross-attention that was trained to align words (guided alignment, "
+        "not in the paper); none: no layer was, and alignments come from the last layer but one.",
+    )
+    alignment_heads: Heads = Field(
+        1, description="Heads of alignment_layer that were trained to align words: its first ones."
+    )
     src_vocab_size: VocabSize = Field(0, description="Size of the source vocabulary; 0: the tokenizer's.")
     tgt_vocab_size: VocabSize = Field(0, description="Size of the target vocabulary; 0: the tokenizer's.")
     src_pad_id: Count = Field(0, description="Padding id of the source; training takes the tokenizer's.")
@@ -262,6 +270,15 @@ class ModelConfig(Section):
                 shared and self.src_pad_id != self.tgt_pad_id,
                 f'model.tied="{self.tied}" needs one padding id, but model.src_pad_id={self.src_pad_id} '
                 f"and model.tgt_pad_id={self.tgt_pad_id}",
+            ),
+            (
+                (self.alignment_layer or 0) > self.num_decoder_layers,
+                f"model.alignment_layer={self.alignment_layer} is above model.num_decoder_layers="
+                f"{self.num_decoder_layers}",
+            ),
+            (
+                self.alignment_layer and self.alignment_heads > self.num_heads,
+                f"model.alignment_heads={self.alignment_heads} is above model.num_heads={self.num_heads}",
             ),
             id_rule("model.decoder_start_id", self.decoder_start_id, "tgt", self.tgt_vocab_size),
             id_rule("model.src_pad_id", self.src_pad_id, "src", self.src_vocab_size),

@@ -73,6 +73,8 @@ def import_model(task: ModelImport) -> Path:
         path, adapter = _model_and_adapter(source, task.base)
         wanted = replace(wanted, adapter=adapter)
         imported, layout = read_model(path, wanted, layout=layout, settings=sections, lang_dict=lang_dict)
+        if imported.tokenizers is not None and imported.config.model.alignment_layer is None:
+            imported = replace(imported, notes=(*imported.notes, _UNTRAINED_ALIGNMENT))
         card = _card(source, imported, layout, task.ignore)
         save_weights(imported.weights, imported.config, imported.tokenizers, directory, card=card)
         if imported.shortlist is not None:
@@ -80,6 +82,13 @@ def import_model(task: ModelImport) -> Path:
     for note in imported.notes:
         (task.notify or _log.warning)(note)
     return output
+
+
+_UNTRAINED_ALIGNMENT = (
+    "The files name no attention that was trained to align words, so tags in translations are often around "
+    "other words than they should be; heedful align --learn adds an aligner, or if guided alignment trained "
+    "layer N, --set model.alignment_layer=N reads its first head."
+)
 
 
 def _sections(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -42,7 +42,10 @@ from heedful.text.round_trip import SAMPLE, RoundTrip
 from heedful.text.training import MAX_LINES
 
 # Settings that change neither the function of the model nor its vocabulary.
-_FREE = {"dropout", "attention_dropout", "activation_dropout", "word_dropout", "sampling"}
+_FREE = {
+    "alignment_heads", "alignment_layer", "dropout", "attention_dropout", "activation_dropout", "sampling",
+    "word_dropout",
+}  # fmt: skip
 OF_THE_VOCABULARY = {"src_vocab_size", "tgt_vocab_size", "src_pad_id", "tgt_pad_id"}
 
 

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from heedful.decoding import aligner
 from heedful.decoding.aligner import ALIGNER_FILE, Aligner, guided_loss, learn_aligner
-from heedful.decoding.alignment import PENULTIMATE
+from heedful.decoding.alignment import BY_ATTENTION
 from heedful.decoding.translator import Translator
 from heedful.errors import BundleError
 from heedful.storage.bundle import Bundle, load_bundle
@@ -126,7 +126,7 @@ def test_without_it_and_where_a_layer_is_named_attention_is_read(stored: Bundle)
     by_attention = Translator(stored).align(SOURCES, TARGETS)
     learned(stored, pairs=200).add_to(path)
     translator = Translator(load_bundle(path))
-    assert translator.align(SOURCES, TARGETS, method=PENULTIMATE) == by_attention
+    assert translator.align(SOURCES, TARGETS, method=BY_ATTENTION) == by_attention
     by_aligner = translator.align(SOURCES, TARGETS)
     assert by_aligner != by_attention
     for each, links in zip(translator.translations(SOURCES, aligned=True), by_aligner, strict=True):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from tiny_bundle import PAIRS, memorised
 from heedful.analysis.attention_maps import attention_maps
 from heedful.cli.streams import warnings_on_stderr
 from heedful.decoding.alignment import (
-    PENULTIMATE,
+    BY_ATTENTION,
     Alignment,
     AlignmentMethod,
     align_words,
+    relative_weights,
     split_words,
     token_ends,
     words_of_ends,
@@ -43,7 +45,7 @@ def align(
     bundle: Bundle,
     pairs: Sequence[tuple[str, str]],
     *,
-    method: AlignmentMethod = PENULTIMATE,
+    method: AlignmentMethod = BY_ATTENTION,
     batch_tokens: int | None = None,
     engine: EngineChoice = "auto",
     first_line: int = 1,
@@ -141,6 +143,41 @@ def test_a_batch_is_aligned_as_the_attention_maps_of_each_pair_say(
             assert all(links & set(alignment.links) for links in of_tokens)
             assert sum(map(len, of_tokens)) < len(of_tokens) + 3  # nearly all are beyond rounding
             assert {tgt for _, tgt in alignment.links} == set(range(len(target.split())))
+
+
+@pytest.mark.parametrize("layer", [1, 2])
+@pytest.mark.parametrize("heads", [1, 3, 4])
+def test_the_attention_of_trained_heads_is_read_by_both_engines(layer: int, heads: int) -> None:
+    plain = memorised()
+    settings = plain.config.model.replace(alignment_layer=layer, alignment_heads=heads)
+    model = Transformer.from_config(settings).eval()
+    model.load_state_dict(plain.model.state_dict())
+    bundle = replace(plain, config=plain.config.replace(model=settings), network=model)
+    [source], [target] = (
+        plain.tokenizers.src.encode_batch(PAIRS[0][:1]),
+        plain.tokenizers.tgt.encode_batch(PAIRS[0][1:]),
+    )
+    for engine in ("torch", "native"):
+        if engine == "native":
+            need_native()
+        backend = Translator(bundle, engine=engine).generator.backend
+        start = plain.tokenizers.tgt.bos_id
+        expected = backend.head_weights(source, [start, *target[:-1]]).cross[layer - 1][:heads].mean(axis=0)
+        # A longer source in the batch pads it.
+        found, _ = backend.attention([source, [*source, *source]], [target, target], start_id=start)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        [of_layer] = backend.attention([source], [target], start_id=start, layer=layer)
+        whole = backend.head_weights(source, [start, *target[:-1]]).cross[layer - 1].mean(axis=0)
+        np.testing.assert_allclose(of_layer, whole, atol=1e-6)
+
+
+def test_a_target_token_is_left_out_whose_trained_head_is_not_sure() -> None:
+    weights = np.array([[0.9, 0.1], [0.1, 0.15], [0.3, 0.7]])
+    relative = relative_weights(weights, least=0.2)
+    np.testing.assert_allclose(relative[[0, 2]], (weights / weights.sum(axis=0))[[0, 2]])
+    assert not relative[1].any()
+    assert str(align_words(relative, [[0], [1]], [[0], [1], [2]])) == "0-0 1-2"
+    assert str(align_words(relative_weights(weights), [[0], [1]], [[0], [1], [2]])) == "0-0 1-1 1-2"
 
 
 def test_words_are_aligned_where_any_of_their_tokens_are() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.decoding.backends.engine import FIRST_POSITIONS, Engine, address_of
-from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_layer
+from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_heads
 from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import (
     ArrayTokens,
@@ -140,7 +140,7 @@ class EngineStep(StepFunction):
         *,
         threads: int = 1,
         shortlist: EngineShortlist | None = None,
-        attention_layer: int | None = None,
+        recorded: tuple[int, int] | None = None,
         of_heads: bool = False,
     ) -> None:
         """Encode sources, one row each.
@@ -150,12 +150,15 @@ class EngineStep(StepFunction):
             sources: the ids that the encoder reads, special tokens included.
             threads: the number of threads that share a step.
             shortlist: the shortlist of the sources.
-            attention_layer: the layer whose cross-attention is recorded, from 0; None: none.
+            recorded: the layer whose cross-attention is recorded, from 0, and the number of its first heads;
+                None: none.
             of_heads: whether to record the attention of each head: in `encoder_heads`, and for the latest
                 call in `self_heads` and `cross_heads`, (rows, layers, H, keys).
         """
         self._engine = engine
-        self._attention_layer = attention_layer
+        self._attention = recorded
+        # The engine writes the mean over all heads; of some heads, it is computed here.
+        self._is_mean = recorded is not None and recorded[1] == engine.num_heads
         self._of_heads = of_heads
         self._longest = max(map(len, sources))
         self.attention = np.zeros((0, self._longest), np.float32)  # (rows, S) of the latest call
@@ -164,17 +167,17 @@ class EngineStep(StepFunction):
         self._shortlist = shortlist
         self._starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
         ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
-        recorded = None
+        weights = None
         if of_heads:
             shape = (len(ids), engine.num_encoder_layers, engine.num_heads, self._longest)
             self.encoder_heads = np.zeros(shape, np.float32)
-            recorded = ctypes.byref(Attention(0, self._longest, None, address_of(self.encoder_heads), None))
+            weights = ctypes.byref(Attention(0, self._longest, None, address_of(self.encoder_heads), None))
         width, positions = 2 * engine.attention_width, engine.positions("encoder", self._longest)
         self._memory = [np.empty((len(ids), width), np.float32) for _ in range(engine.num_layers)]
         self._memory_pointers = (ctypes.c_void_p * len(self._memory))(*map(address_of, self._memory))
         engine.call(
             *("encode", threads, address_of(ids), address_of(self._starts), len(sources)),
-            *(address_of(positions), len(positions), self._memory_pointers, recorded),
+            *(address_of(positions), len(positions), self._memory_pointers, weights),
         )
         self._sentences = self._rows = np.arange(len(sources))
         self._lengths = np.zeros(len(sources), np.int64)  # the number of input ids of each output so far
@@ -224,30 +227,35 @@ class EngineStep(StepFunction):
         width = engine.width if engine.is_recurrent else 2 * engine.attention_width
         keys_and_values = np.empty((len(ids), engine.num_layers, width), np.float32)
         states = np.empty((len(ids), engine.width), np.float32)
-        recorded = None
-        if self._of_heads or self._attention_layer is not None:
-            recorded = ctypes.byref(self._recorded(len(ids)))
+        weights = None
+        if self._of_heads or self._attention is not None:
+            weights = ctypes.byref(self._weights(len(ids)))
         engine.call(
             *("step", self._threads, ctypes.byref(self._past), address_of(ids), address_of(outputs)),
             *(address_of(at_positions), len(ids), address_of(positions), len(positions)),
-            *(address_of(keys_and_values), address_of(states), recorded),
+            *(address_of(keys_and_values), address_of(states), weights),
         )
+        if self._attention is not None and not self._is_mean:
+            layer, num_heads = self._attention
+            self.attention = self.cross_heads[:, layer, :num_heads].mean(axis=1)
         if engine.is_recurrent:
             self._keys_and_values.clear()  # only the latest states are read again
         self._keys_and_values.append(keys_and_values)
         sentences = self._sentences.take(outputs)
         return EngineTokens(engine, states, sentences, shortlist=self._shortlist, threads=self._threads)
 
-    def _recorded(self, num_rows: int) -> Attention:
+    def _weights(self, num_rows: int) -> Attention:
         """Return where the attention of the next step is written."""
+        width = max(self._longest, self._end) if self._of_heads else self._longest
+        if self._attention is not None and self._is_mean:
+            self.attention = np.empty((num_rows, width), np.float32)
+            return Attention(self._attention[0], width, address_of(self.attention))
+        shape = (num_rows, self._engine.num_layers, self._engine.num_heads, width)
+        self.cross_heads = np.zeros(shape, np.float32)
         if self._of_heads:
-            width = max(self._longest, self._end)
-            shape = (num_rows, self._engine.num_layers, self._engine.num_heads, width)
-            self.self_heads, self.cross_heads = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-            return Attention(0, width, None, address_of(self.self_heads), address_of(self.cross_heads))
-        assert self._attention_layer is not None
-        self.attention = np.empty((num_rows, self._longest), np.float32)
-        return Attention(self._attention_layer, self._longest, address_of(self.attention))
+            self.self_heads = np.zeros(shape, np.float32)
+        own = address_of(self.self_heads) if self._of_heads else None
+        return Attention(0, width, None, own, address_of(self.cross_heads))
 
     def _pointers(self) -> Past:
         return Past(
@@ -269,17 +277,15 @@ class ForcedEngineStep(StepFunction):
         start_id: int,
         threads: int = 1,
         shortlist: EngineShortlist | None = None,
-        attention_layer: int | None = None,
+        recorded: tuple[int, int] | None = None,
     ) -> None:
         """Encode sources with special tokens, and decode an output for each, of at least one token.
 
-        For `attention_layer`, see `EngineStep`.
+        For `recorded`, see `EngineStep`.
         """
         counts = np.asarray([len(output) for output in outputs])
         ids = [each for output in outputs for each in (start_id, *output[:-1])]
-        step = EngineStep(
-            engine, sources, threads=threads, shortlist=shortlist, attention_layer=attention_layer
-        )
+        step = EngineStep(engine, sources, threads=threads, shortlist=shortlist, recorded=recorded)
         self._tokens = step.decode_all(np.asarray(ids, dtype=np.int64), counts)
         self.attention_of_all = step.attention  # (N, S)
         self._rows = self._latest = np.cumsum(counts) - counts  # of the next token of each output
@@ -317,6 +323,7 @@ class NativeBackend(Backend):
             precision: "float32", "bf16" or "int8".
         """
         self.precision: Precision = precision
+        self._configs = [model.config for model in models]
         self._engines = [Engine(model.config, weight_of(model), precision) for model in models]
 
     @staticmethod
@@ -376,9 +383,9 @@ class NativeBackend(Backend):
         steps = [
             ForcedEngineStep(
                 engine, sources, outputs, start_id=start_id, threads=num_threads(),
-                attention_layer=attention_layer(engine.num_layers, layer),
+                recorded=attention_heads(config, layer),
             )
-            for engine in self._engines
+            for engine, config in zip(self._engines, self._configs, strict=True)
         ]  # fmt: skip
         ends = np.cumsum([len(output) for output in outputs])
         weights = np.split(
@@ -406,9 +413,9 @@ class NativeBackend(Backend):
                 sources,
                 threads=threads,
                 shortlist=None if allowed is None else EngineShortlist(engine, allowed),
-                attention_layer=attention_layer(engine.num_layers, None) if coverage else None,
+                recorded=attention_heads(config, None) if coverage else None,
             )
-            for engine in self._engines
+            for engine, config in zip(self._engines, self._configs, strict=True)
         ]
         step = steps[0] if len(steps) == 1 else EnsembleStep(steps)
         if not coverage:

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from heedful.decoding.steps import Floats, Ids, Ints, Singles, StepFunction
 from heedful.errors import InputError
+from heedful.settings.model import ModelConfig
 from heedful.settings.options import Precision
 
 Allowed = Sequence[Ints] | None  # for each sentence the ids of its shortlist; None: all
@@ -92,15 +93,16 @@ class Backend(Protocol):
     ) -> list[Floats]:
         """Return for each output of a batch the cross-attention (T, S) of the steps that predict its tokens.
 
-        It is the mean over the heads of one decoder layer, and over the models of an ensemble. The default is
-        the last layer but one (or the only one), because it gives the best alignments: better than the last
-        layer or the mean over all layers (Garg et al., 2019; our models agree, docs/log.md).
+        It is the mean over heads of one decoder layer, and over the models of an ensemble. By default these
+        are the heads that were trained to align words (`model.alignment_layer`). Without such heads, it is
+        the last layer but one (or the only one), because it then gives the best alignments: better than the
+        last layer or the mean over all layers (Garg et al., 2019; our models agree, docs/log.md).
 
         Args:
             sources: the ids that the encoder reads, special tokens included; at least one source.
             outputs: for each source the ids that the decoder writes, at least one.
             start_id: the first input of the decoder.
-            layer: the decoder layer, from 1; None: the last but one.
+            layer: the decoder layer, from 1, with all its heads; None: the default.
 
         Raises:
             InputError: there is no such layer, or the backend records no attention.
@@ -120,14 +122,19 @@ class Backend(Protocol):
         raise InputError(f"engine={self.name!r} records no attention; engine='auto' does")
 
 
-def attention_layer(num_layers: int, layer: int | None) -> int:
-    """Return the index of the decoder layer to read attention from: see `Backend.attention`.
+def attention_heads(config: ModelConfig, layer: int | None) -> tuple[int, int]:
+    """Return the index of the decoder layer to read attention from, and how many of its first heads to read.
+
+    See `Backend.attention`.
 
     Raises:
         InputError: the decoder does not have that layer.
     """
+    num_layers = config.num_decoder_layers
     if layer is None:
-        return max(num_layers - 2, 0)
+        if config.alignment_layer is not None:
+            return config.alignment_layer - 1, config.alignment_heads
+        return max(num_layers - 2, 0), config.num_heads
     if not 1 <= layer <= num_layers:
         raise InputError(f"layer {layer} does not exist; the decoder has layers 1 to {num_layers}")
-    return layer - 1
+    return layer - 1, config.num_heads

@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from heedful.decoding.backends.cuda_graphs import GraphDecoder
-from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_layer
+from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_heads
 from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import (
     SPARE,
@@ -29,7 +29,6 @@ from heedful.decoding.steps import (
     check_numbers,
 )
 from heedful.errors import InputError
-from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer
 from heedful.model.transformer import Transformer
 from heedful.ops.attention import AttentionRecorder, has_plain_self_attention, record_attention
@@ -51,20 +50,20 @@ NO_MAPS = (
 class CrossAttention:
     """The cross-attention of models in each forward pass."""
 
-    def __init__(self, recorders: Sequence[AttentionRecorder]) -> None:
-        """Read from recorders, one for each model."""
+    def __init__(self, recorders: Sequence[tuple[AttentionRecorder, int]]) -> None:
+        """Read from a recorder for each model, and of each the number of first heads to read."""
         self._recorders = recorders
 
     def latest(self) -> Tensor:
-        """Return the weights (B, T, S) of the latest pass, as a mean over the models, and delete them."""
+        """Return the mean weights (B, T, S) of the latest pass, over heads and models, and delete them."""
         of_models = []
-        for recorder in self._recorders:
+        for recorder, num_heads in self._recorders:
             if not recorder.maps:
                 raise InputError(NO_MAPS)
             weights_BHTS = recorder.maps[-1].weights
             recorder.maps.clear()
             at_least_float32 = torch.promote_types(weights_BHTS.dtype, torch.float32)
-            of_models.append(weights_BHTS.to(at_least_float32).mean(dim=1))
+            of_models.append(weights_BHTS[:, :num_heads].to(at_least_float32).mean(dim=1))
         return torch.stack(of_models).mean(dim=0)
 
 
@@ -74,15 +73,12 @@ def record_cross_attention(
 ) -> Iterator[CrossAttention]:
     """Record a layer in the forward passes of the block; for the layer, see `Backend.attention`."""
     with ExitStack() as stack:
-        yield CrossAttention(
-            [stack.enter_context(record_attention(_cross_attention(model, layer))) for model in models]
-        )
-
-
-def _cross_attention(model: Transformer, layer: int | None) -> MultiHeadAttention:
-    layers = model.decoder.layers
-    chosen = cast("DecoderLayer", layers[attention_layer(len(layers), layer)])  # or a wrapper of one
-    return chosen.cross_attention
+        recorders = []
+        for model in models:
+            index, num_heads = attention_heads(model.config, layer)
+            chosen = cast("DecoderLayer", model.decoder.layers[index])  # or a wrapper of one
+            recorders.append((stack.enter_context(record_attention(chosen.cross_attention)), num_heads))
+        yield CrossAttention(recorders)
 
 
 _NUMBERS_AT_ONCE = 1 << 22  # log-probabilities at once, 16 MiB in float32, or one position

@@ -265,7 +265,9 @@ def transformer_spec(model: Transformer) -> "TransformerSpec":
     config = model.config
     spec = TransformerSpec(
         TransformerEncoderSpec(config.num_encoder_layers, config.num_heads, **_parts(config, "encoder")),
-        TransformerDecoderSpec(config.num_decoder_layers, config.num_heads, **_parts(config, "decoder")),
+        TransformerDecoderSpec(
+            config.num_decoder_layers, config.num_heads, **_parts(config, "decoder"), **_alignment(config)
+        ),
     )
     spec.config.layer_norm_epsilon = config.layer_norm_eps
     for stack_spec, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
@@ -277,6 +279,13 @@ def transformer_spec(model: Transformer) -> "TransformerSpec":
     for name, tensor in (GATED if config.gated else PLAIN).export(weights, num_layers).items():
         _set(spec, name, _copy(tensor))
     return spec
+
+
+def _alignment(config: ModelConfig) -> Values:
+    """Return the arguments of the decoder's spec for the heads that were trained to align words, if any."""
+    if config.alignment_layer is None:
+        return {}
+    return {"alignment_layer": config.alignment_layer - 1, "alignment_heads": config.alignment_heads}
 
 
 def _parts(config: ModelConfig, stack: str) -> Values:

@@ -82,7 +82,7 @@ KNOWN = split(
     """
 )
 # Facts that the user may set otherwise.
-_FREE = {"positions", "layer_norm_eps"}
+_FREE = {"alignment_heads", "alignment_layer", "positions", "layer_norm_eps"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +174,20 @@ def _facts(model: ModelFile, epsilon: float | None, settings: Settings) -> Value
         "layer_norm_eps": epsilon or (1e-5 if is_layer else 1e-6),
         "positions": settings.get("positions") or _positions(model, d_model),
         **_heads(model, num_heads, d_model),
+        **_alignment(model, num_heads),
     }
+
+
+def _alignment(model: ModelFile, num_heads: int) -> Values:
+    """Return the heads that were trained to align words; {}: none are known.
+
+    Converters write a negative layer, from the end, by default and not because it was trained.
+    """
+    layer = int(model.scalar("decoder/alignment_layer", -1))
+    if layer < 0:
+        return {}
+    heads = int(model.scalar("decoder/alignment_heads", 1)) or num_heads  # 0: all
+    return {"alignment_layer": layer + 1, "alignment_heads": heads}
 
 
 def _query_factor(model: ModelFile, theirs: str, facts: Settings) -> float:

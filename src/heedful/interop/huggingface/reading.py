@@ -73,9 +73,16 @@ KEYS = Keys(
 )
 
 
-def keys(fixed: str = "", ignored: Iterable[str] = ()) -> Keys:
-    """Return the keys of a family that comes from fairseq, with rows of `allowed` of its own."""
-    return replace(KEYS, fixed=FIXED | allowed(fixed), ignored=(*KEYS.ignored, *ignored))
+def keys(
+    fixed: str = "", ignored: Iterable[str] = (), read: Mapping[str, tuple[str, ...]] | None = None
+) -> Keys:
+    """Return the keys of a family that comes from fairseq, with rows of `allowed` and keys of its own."""
+    return replace(
+        KEYS,
+        read={**KEYS.read, **(read or {})},
+        fixed=FIXED | allowed(fixed),
+        ignored=(*KEYS.ignored, *ignored),
+    )
 
 
 def no_languages(directory: PretrainedDirectory, tokenizer: Tokenizer, search: Values) -> Values:
