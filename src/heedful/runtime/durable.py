@@ -79,6 +79,8 @@ def locked(path: Path, *, timeout: float = -1) -> Iterator[bool]:
     """
     import filelock  # slow to import
 
+    if not path.parent.is_dir():  # filelock would make it
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     file = path.with_name(f".{path.name}.lock")
     lock = filelock.FileLock(file)
     try:
@@ -306,12 +308,12 @@ def new_directory(output: Path, *, option: str = "--output") -> Iterator[Path]:
     Its files have the mode of new files, whatever a library gave them. The message of the RunError, if the
     output exists, is being written or cannot be, names the option of the path.
     """
+    _check_is_new(output, option)
     unfinished = writing_at(output)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with claimed(output):
-            if output.exists() or output.is_symlink():
-                raise RunError(f"{output}: already exists; give another {option}")
+            _check_is_new(output, option)  # another process may have made it meanwhile
             shutil.rmtree(unfinished, ignore_errors=True)
             try:
                 unfinished.mkdir()
@@ -324,3 +326,8 @@ def new_directory(output: Path, *, option: str = "--output") -> Iterator[Path]:
                 shutil.rmtree(unfinished, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         raise RunError(f"{output}: cannot be written: {why_not_written(error)}") from error
+
+
+def _check_is_new(output: Path, option: str) -> None:
+    if output.exists() or output.is_symlink():
+        raise RunError(f"{output}: already exists; give another {option}")
