@@ -106,6 +106,19 @@ def test_a_parquet_file_that_cannot_be_translated_is_named(
     assert_one_clear_line(translate(run, shards, *options, only="*.parquet"), 1, "in/c.parquet", named)
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.dictionary(pa.int32(), pa.string()), pa.large_string(), pa.string_view()]
+)
+def test_texts_of_parquet_may_be_of_another_type(run: Path, shards: Path, kind: pa.DataType) -> None:
+    table = pa.table({"text": pa.array(TEXTS).cast(kind)})
+    pq.write_table(table, shards / "c.parquet")
+    assert translate(run, shards, only="*.parquet").code == 0
+    written = pq.read_table(shards.parent / "out" / "c.parquet")
+    assert written.column("text").to_pylist() == TEXTS
+    assert written.schema.field("text") == table.schema.field("text")
+    assert written.column("translation").to_pylist() == [TRANSLATED[each] for each in TEXTS]
+
+
 def test_a_parquet_file_is_not_written_into_a_directory_of_its_name(run: Path, shards: Path) -> None:
     output = shards.parent / "out.parquet"
     outcome = heedful("translate", run, "-i", shards / "c.parquet", "-o", output)

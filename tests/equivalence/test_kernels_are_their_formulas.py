@@ -104,6 +104,21 @@ def test_residual_norm_drops_at_random(p: float) -> None:
     assert torch.equal(kept(), one)
 
 
+@pytest.mark.parametrize("p", [0.999995, 1 - 2**-33, 1 - 2**-53])
+def test_residual_norm_takes_a_rate_near_one(p: float) -> None:
+    torch.manual_seed(4)
+    norm, dropout = norm_of(64), FastDropout(p)
+    x, h = leaf(torch.randn(40, 25, 64)), leaf(torch.randn(40, 25, 64))
+    found = residual_norm(x, h, dropout, norm)
+    found.backward(torch.ones_like(found))
+    assert h.grad is not None
+    assert x.grad is not None
+    dropped = (h.grad == 0).all(-1)
+    assert dropped.float().mean() > 0.9
+    assert_close(found[dropped], norm(x[dropped]), FLOAT32.ROW)
+    assert x.grad.isfinite().all()
+
+
 def test_residual_norm_drops_nothing_in_evaluation() -> None:
     norm, dropout = nn.LayerNorm(16), FastDropout(0.5).eval()
     x, h = torch.randn(2, 3, 16), torch.randn(2, 3, 16)

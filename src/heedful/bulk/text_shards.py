@@ -16,6 +16,7 @@ from heedful.bulk.manifest import Settings
 from heedful.bulk.shards import Report, ShardJob
 from heedful.data.files import decompressed
 from heedful.data.streams import Lines, compressed, write_line
+from heedful.data.tables import is_text
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError
 from heedful.storage.weights_file import one_line
@@ -104,7 +105,7 @@ def check_column(name: str, schema: pa.Schema, column: str, *, added: Sequence[p
         problem = f"has no column {column!r} (it has {', '.join(columns)}); choose with --column"
     elif len(kinds) > 1:
         problem = f"has the column {column!r} twice; rename one of them"
-    elif kinds[0] not in (pa.string(), pa.large_string(), pa.string_view()):
+    elif not is_text(kinds[0]):
         problem = f"the column {column!r} is {kinds[0]}, not string; choose another with --column"
     elif used := [each.name for each in added if each.name in columns]:
         problem = f"has a column {used[0]!r} already; rename it"

@@ -89,10 +89,15 @@ def _find(name: str, schema: pa.Schema, key: str) -> list[str]:
         inner = _fields(_type_at(name, schema, ["translation"]))
         has = ", ".join(shown(field.name) for field in (inner or [*schema])[:5]) or "none"
         raise CorpusError(f"{name}: no column {key!r} (it has {has}); set data.src_key and data.tgt_key")
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if value not in (pa.string(), pa.large_string(), pa.string_view()):
+    if not is_text(kind):
         raise CorpusError(f"{name}: column {key!r} is of type {kind}, not text; name another one")
     return path
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds texts, each by itself or as one of some categories."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return value in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def _type_at(name: str, schema: pa.Schema, path: Sequence[str]) -> Any:  # noqa: ANN401

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from heedful.documents.formats import format_of, primary_language, suffixes
     from heedful.documents.markup import TagRules, html_rules, read_text, xml_rules
     from heedful.documents.memory import TranslationMemory
+    from heedful.documents.template import Template
 
 __all__ = [
     "TagRules",
+    "Template",
     "TranslationMemory",
     "check_document",
     "format_of",
@@ -31,6 +33,7 @@ __getattr__ = front(
     {
         "markup": ("TagRules", "html_rules", "read_text", "xml_rules"),
         "memory": ("TranslationMemory",),
+        "template": ("Template",),
         "document_file": ("check_document", "read_document"),
         "formats": ("format_of", "primary_language", "suffixes"),
     },

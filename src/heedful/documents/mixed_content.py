@@ -5,11 +5,11 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, product
 
 from heedful.documents.formats import PartReader, Reading, primary_language, tag_of_language
 from heedful.documents.template import WHITE_SPACE, Template, Unit
-from heedful.documents.tokens import attributes
+from heedful.documents.tokens import attributes_of_tags
 from heedful.documents.xml_text import (
     Chars,
     Element,
@@ -19,6 +19,7 @@ from heedful.documents.xml_text import (
     elements,
     ends_of_pairs,
     with_value,
+    without_attribute,
     written,
 )
 from heedful.errors import InputError
@@ -136,14 +137,10 @@ _PARAGRAPH = _Inline(
 )
 
 
-# The value of a cell, and its paragraphs what is shown: without it, they are the value too.
-_STRING_VALUE = re.compile(r"""\s[\w.-]+:string-value\s*=\s*(?:"[^"]*"|'[^']*')""")
-
-
 def _cell(node: Element, reader: XmlReader) -> str:
-    """Return a cell of a sheet, without its old value if it is translated."""
+    """Return a cell of a sheet; its value goes if it is translated, and what is shown is the value too."""
     content = reader.written(node.children)
-    opening = node.opening if content == node.inner else _STRING_VALUE.sub("", node.opening)
+    opening = node.opening if content == node.inner else without_attribute(node.opening, "string-value")
     return opening + content + node.closing
 
 
@@ -167,9 +164,6 @@ def _validation(node: Element, reader: XmlReader) -> str:
             pieces[at] = reader.units.plain(text, pieces[at], written)
         opening = with_value(opening, "condition", lambda _: as_attribute('"').join(pieces))
     return opening + reader.written(node.children) + node.closing
-
-
-_PIVOT_FIELD = re.compile(r"""[\s:]source-field-name\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 
 def _open_document(names: frozenset[str], low: frozenset[str]) -> XmlRules:
@@ -219,18 +213,16 @@ def open_document_parts(package: zipfile.ZipFile, reading: Reading) -> dict[str,
     parts = (name for name in names if re.fullmatch(r"(?:[^/]+/)?content\.xml|styles\.xml", name))
     with_styles = [name for name in ("content.xml", "styles.xml") if name in names]
     texts = [package.read(name).decode("utf-8", "replace") for name in with_styles]
-    fields = frozenset(html.unescape("".join(quoted)) for quoted in _PIVOT_FIELD.findall(texts[0]))
+    pivots = attributes_of_tags(texts[0], "data-pilot-field")
+    fields = frozenset(pivot.get("table:source-field-name", "") for pivot in pivots)
     low = frozenset(chain.from_iterable(map(_subscripts, texts)))
     return dict.fromkeys(parts, (_open_document(fields, low).read, "xml"))
-
-
-_STYLE = re.compile(r"<style:(?:style|text-properties)\s[^<>]*+>")
 
 
 def _subscripts(text: str) -> Iterator[str]:
     """Yield the names of the styles of subscripts."""
     name = ""
-    for properties in map(attributes, _STYLE.findall(text)):
+    for properties in attributes_of_tags(text, "style|text-properties"):
         name = properties.get("style:name", name)
         if properties.get("style:text-position", "").startswith(("sub", "-")):
             yield name
@@ -286,7 +278,7 @@ def _segment(node: Element, reader: XmlReader) -> str:
 
 
 def _as_translated(tag: str) -> str:
-    return re.sub(rf"""(\sstate\s*=\s*["'])(?:{"|".join(_UNTRANSLATED)})(["'])""", r"\1translated\2", tag)
+    return with_value(tag, "state", lambda state: "translated" if state in _UNTRANSLATED else state)
 
 
 def _is_segment(node: Element) -> bool:
@@ -341,8 +333,9 @@ _XLIFF = XmlRules(
 )
 
 
-_TARGET_LANGUAGE = re.compile(r"""<[^<>]*\s(?:target-language|trgLang)\s*=\s*["']([^"']+)""")
-_SOURCE_LANGUAGE = re.compile(r"""<[^<>]*\s(?:source-language|srcLang)\s*=\s*["']([^"']+)""")
+# In versions 1 and 2.
+_SOURCE_LANGUAGE = ("source-language", "srclang")
+_TARGET_LANGUAGE = ("target-language", "trglang")
 
 
 def read_xliff(text: str, reading: Reading) -> Template:
@@ -352,21 +345,26 @@ def read_xliff(text: str, reading: Reading) -> Template:
         InputError: damaged, of another format, or for other languages.
     """
     language, source = reading.language, reading.source
-    if other := _other_language(_SOURCE_LANGUAGE.findall(text), source):
+    tags = list(attributes_of_tags(text, "file|xliff"))
+    if other := _other_language(tags, _SOURCE_LANGUAGE, source):
         raise InputError(f"its source language is {other}, and the model translates from {source}")
-    if other := _other_language(_TARGET_LANGUAGE.findall(text), language):
+    if other := _other_language(tags, _TARGET_LANGUAGE, language):
         raise InputError(f"its target language is {other}, and the translation would be in {language}")
     if not any(f'"{namespace}"' in text or f"'{namespace}'" in text for namespace in _XLIFF.prefixes):
         raise InputError("no XLIFF of versions 1.1, 1.2, 2.0, 2.1 or 2.2: it has no namespace of these")
     return _XLIFF.read(text)
 
 
-def _other_language(tags: Sequence[str], language: str | None) -> str | None:
-    """Return the first tag of another language than the one that is expected, if one is."""
+def _other_language(
+    tags: Sequence[Mapping[str, str]], names: Sequence[str], language: str | None
+) -> str | None:
+    """Return the first value of these attributes with another language than the one that is expected."""
     if language is None:
         return None
-    others = (tag for tag in tags if primary_language(tag) != primary_language(language))
-    return next(others, None)
+    for name, tag in product(names, tags):
+        if primary_language(tag.get(name) or language) != primary_language(language):
+            return tag[name]
+    return None
 
 
 def read_tmx(text: str, reading: Reading) -> Template:
@@ -382,8 +380,8 @@ def read_tmx(text: str, reading: Reading) -> Template:
         raise InputError("no TMX: it has no element tmx")
     if language is None:
         raise InputError("the model does not name its target language, which a translation memory needs")
-    header = re.search(r"""<header[^<>]*\ssrclang\s*=\s*["']([^"']*)""", text)
-    its_source = (header[1] if header else reading.source or "").lower()
+    header = next(attributes_of_tags(text, "header"), {})
+    its_source = header.get("srclang", reading.source or "").lower()
 
     def entry(node: Element, reader: XmlReader) -> str:
         tags = [variant.attributes.get("lang", "") for variant in elements(node, "tuv")]

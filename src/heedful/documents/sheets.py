@@ -13,6 +13,7 @@ from heedful.documents.xml_text import (
     elements,
     plain_content,
     with_value,
+    without_attribute,
 )
 from heedful.spans.spanned_text import Builder, Kind, SpannedText, has_letters, markup
 
@@ -79,7 +80,7 @@ def calculation(node: Element, _: XmlReader) -> str:
     """Return the settings of calculation, by which results are computed when the workbook is opened."""
     if node.attributes.get("fullCalcOnLoad") in ("1", "true"):
         return node.verbatim
-    opening = re.sub(r"\sfullCalcOnLoad=(?:\"[^\"]*\"|'[^']*')", "", node.opening)
+    opening = without_attribute(node.opening, "fullCalcOnLoad")
     return re.sub(r"(?=/?>\Z)", ' fullCalcOnLoad="1"', opening, count=1) + node.closing
 
 

@@ -84,8 +84,9 @@ _END_OF_ELEMENT = {
     for name in ("script", "style", "textarea", "title")
 }
 _CODE = ("script", "style")
+# An attribute in the order of a tag: as no part of a tag is left out, none is found in the value of another.
 ATTRIBUTE = re.compile(
-    r"""\s(?P<name>[\w:-]++)\s*+=\s*+
+    r"""(?:\s|(?<=["'/]))(?P<name>[^\s"'<>/=]++)\s*+=\s*+
     (?: "(?P<double>[^"]*+)" | '(?P<single>[^']*+)' | (?P<bare>[^\s"'=<>`]++) )""",
     re.VERBOSE,
 )
@@ -120,6 +121,25 @@ def attributes(tag: str) -> dict[str, str]:
     """Return the attributes of a tag by their names in lower case; the last one of a name counts."""
     found = ATTRIBUTE.finditer(tag)
     return {value["name"].lower(): html.unescape(value[value.lastgroup or 0]) for value in found}
+
+
+def attribute_in(tag: str, name: str) -> re.Match[str] | None:
+    """Return where a tag has an attribute, with any prefix of a namespace; the last one of a name counts.
+
+    The group `lastgroup` of the match is the value as it is written.
+    """
+    found: re.Match[str] | None = None
+    for attribute in ATTRIBUTE.finditer(tag):
+        prefix, _, local = attribute["name"].rpartition(":")
+        if local == name and prefix != "xmlns":
+            found = attribute
+    return found
+
+
+def attributes_of_tags(text: str, names: str) -> Iterator[dict[str, str]]:
+    """Yield the attributes, by lower names, of the start tags in XML with local names of a pattern."""
+    tag = rf"""<(?:[\w.-]+:)?(?:{names})\s(?:[^<>"']|"[^"]*"|'[^']*')*+>"""
+    return map(attributes, re.findall(tag, text))
 
 
 def _translated(tag: str, name: str) -> bool | None:

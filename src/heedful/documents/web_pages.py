@@ -12,7 +12,7 @@ from heedful.documents.formats import PartReader, Reading, primary_language
 from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.template import Template
 from heedful.documents.tokens import ATTRIBUTE, Kind, Token, attributes
-from heedful.documents.xml_text import Element, XmlReader, XmlRules, plain_content, tags_of
+from heedful.documents.xml_text import Element, XmlReader, XmlRules, plain_content, tags_of, with_value
 from heedful.errors import InputError
 
 # Attributes that browsers show or read aloud; a value is a text on a button, a content in a preview.
@@ -84,7 +84,8 @@ class PageTags:
             return raw
         direction = "rtl" if primary_language(self._language) in _RIGHT_TO_LEFT else "ltr"
         if "dir" in values:
-            return re.sub(r"""(\sdir\s*=\s*["']?)\w+""", rf"\g<1>{direction}", raw, flags=re.IGNORECASE)
+            names = [found["name"] for found in ATTRIBUTE.finditer(raw) if found["name"].lower() == "dir"]
+            return with_value(raw, names[-1], lambda _: direction)
         return raw if direction == "ltr" else re.sub(r"^<\w+", r'\g<0> dir="rtl"', raw)
 
 

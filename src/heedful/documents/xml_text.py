@@ -13,6 +13,7 @@ from typing import ClassVar
 from xml.parsers import expat
 
 from heedful.documents.template import Template
+from heedful.documents.tokens import attribute_in
 from heedful.errors import InputError
 from heedful.spans.reading import MANY, WATCH, counted
 from heedful.spans.spanned_text import SpannedText, markup
@@ -291,11 +292,17 @@ def _without_namespaces(attributes: Mapping[str, str]) -> dict[str, str]:
 
 def with_value(tag: str, name: str, written: Callable[[str], str]) -> str:
     """Return a start tag with what a function returns for the value of an attribute, if it has that."""
-    value = re.search(rf"""\s(?:[\w.-]+:)?{name}\s*=\s*(?:"([^"]*)"|'([^']*)')""", tag)
-    if value is None:
+    attribute = attribute_in(tag, name)
+    if attribute is None:
         return tag
-    start, end = value.span(value.lastindex or 0)
+    start, end = attribute.span(attribute.lastgroup or 0)
     return tag[:start] + written(tag[start:end]) + tag[end:]
+
+
+def without_attribute(tag: str, name: str) -> str:
+    """Return a start tag without an attribute."""
+    attribute = attribute_in(tag, name)
+    return tag if attribute is None else tag[: attribute.start()] + tag[attribute.end() :]
 
 
 def elements(node: Element, *names: str) -> list[Element]:

@@ -17,13 +17,13 @@ class FastDropout(nn.Dropout):
     """Set each element to zero with probability p, and scale the others so that the mean stays.
 
     On a CPU torch generates a number for each element, which can take longer than the layer before. Here 64
-    random bits serve four elements, so p is rounded to 1/65,536, and the scale compensates exactly. Layers
-    compiled by torch.compile use torch's dropout.
+    random bits serve four elements, so p is rounded to 1/65,536 and at most 65,535/65,536, and the scale
+    compensates exactly. Layers compiled by torch.compile use torch's dropout.
     """
 
     def __init__(self, p: float) -> None:
         super().__init__(p)
-        self._threshold = round(p * _RANGE)
+        self._threshold = min(round(p * _RANGE), _RANGE - 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x in evaluation, and x times a fresh random mask in training."""

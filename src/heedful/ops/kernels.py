@@ -145,7 +145,7 @@ class _ResidualNorm(torch.autograd.Function):
         y, normed = torch.empty_like(h), torch.empty_like(h)
         width = h.shape[-1]
         inverse = torch.empty(h.numel() // width)
-        threshold = round(p * _RANGE)
+        threshold = min(round(p * _RANGE), _RANGE - 1)  # p = 1 - 2**-53 leaves some elements, too
         seed = int(torch.empty((), dtype=torch.int64).random_()) if threshold else 0
         dropping = seed, threshold, _RANGE / (_RANGE - threshold)
         sizes = inverse.numel(), width

@@ -131,7 +131,7 @@ def atomic_output(path: Path, *, temporary: Path | None = None, keep: bool = Fal
         with claimed(path), atomic_output(path, temporary=writing_at(path), keep=keep) as stream:
             yield stream
         return
-    with kept_after_error(temporary) if keep else _removed_at_the_end(temporary):
+    with kept_after_error(temporary) if keep else _removed_at_the_end(temporary, path):
         with temporary.open("wb") as file:
             yield file
             file.flush()
@@ -148,10 +148,14 @@ def replace_file(path: Path, temporary: Path) -> None:
 
 
 @contextmanager
-def _removed_at_the_end(temporary: Path) -> Iterator[None]:
-    """Remove a file after the block, unless it was renamed."""
+def _removed_at_the_end(temporary: Path, path: Path) -> Iterator[None]:
+    """Remove a file after the block, unless it was renamed to `path`; the error of a full disk names that."""
     try:
         yield
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            error.filename = error.filename or str(path)
+        raise
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

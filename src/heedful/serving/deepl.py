@@ -71,7 +71,7 @@ def _only(*values: object) -> AfterValidator:
     return AfterValidator(check)
 
 
-_Names = Annotated[Names, Field(json_schema_extra={"maxItems": 100})]
+_Names = Annotated[Names, Field(max_length=100)]
 _NotSupported = SkipJsonSchema[Annotated[str | list[str], _only("", [])]]
 _Formality = SkipJsonSchema[Annotated[str, _only("", "default", "prefer_more", "prefer_less")]]
 _Model = Literal["", "quality_optimized", "prefer_quality_optimized", "latency_optimized"]
@@ -87,7 +87,7 @@ class SharedFields(BaseModel, extra="forbid"):
     source_lang: str = ""
     formality: _Formality = "default"
     glossary_id: str = ""
-    glossary_ids: Annotated[_Names, Field(max_length=5)] = []
+    glossary_ids: Annotated[Names, Field(max_length=5)] = []
     style_id: _NotSupported = ""
     auth_key: SkipJsonSchema[str] = ""
 
@@ -140,6 +140,7 @@ def router(gateway: Gateway) -> APIRouter:
         texts = parameters.text
         if parameters.split_sentences == "nonewlines" and not parameters.tag_handling:
             texts = [_LINE_ENDS.sub(" ", text) for text in texts]
+        rules = _rules(parameters)
         answers = await gateway.translate(
             request,
             client,
@@ -147,7 +148,7 @@ def router(gateway: Gateway) -> APIRouter:
                 texts=tuple(texts),
                 source=parameters.source_lang or None,
                 target=parameters.target_lang,
-                rules=(lambda _: _rules(parameters)) if parameters.tag_handling else None,
+                rules=None if rules is None else lambda _: rules,
                 split=parameters.split_sentences != "0",
                 glossary=glossary_of(parameters, gateway, client),
             ),
@@ -226,7 +227,9 @@ def glossary_of(parameters: SharedFields, gateway: Gateway, client: str) -> Call
     return gateway.stored_terms(client, ids)
 
 
-def _rules(parameters: _Fields) -> TagRules:
+def _rules(parameters: _Fields) -> TagRules | None:
+    if not parameters.tag_handling:
+        return None
     names = {
         "splitting": parameters.splitting_tags,
         "not_splitting": parameters.non_splitting_tags,

@@ -18,7 +18,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from ipaddress import IPv6Address, IPv6Network
@@ -143,8 +143,10 @@ class Gateway:
         origin = request.headers.get("origin")
         if origin is None or ANY in self.origins or origin in self.origins:
             return
-        if urlsplit(origin).hostname != request.url.hostname:
-            raise UnauthorizedError("Pages of this origin may not change anything here (--cors)")
+        with suppress(ValueError):  # "http://[" is the address of no page
+            if urlsplit(origin).hostname == request.url.hostname:
+                return
+        raise UnauthorizedError("Pages of this origin may not change anything here (--cors)")
 
     async def parameters(
         self, request: Request, model: type[M], *, most: int | None = None, is_counted: bool = True

@@ -215,7 +215,7 @@ def router(gateway: Gateway) -> APIRouter:
         if microsoft.is_asked(request, fields):
             return await microsoft.detect(request, gateway, fields)
         await gateway.authorize(request, fields)
-        guesses = gateway.service.ranked(_DetectFields.model_validate(fields).q)
+        [guesses] = await gateway.service.ranked([_DetectFields.model_validate(fields).q])
         return [_detected(guess.language, guess.probability) for guess in guesses]
 
     _add_languages(routes, gateway)

@@ -184,24 +184,35 @@ def _inputs_of_list(request: Request, gateway: Gateway, fields: Fields) -> list[
 async def _translated(
     request: Request, gateway: Gateway, client: str, inputs: Sequence[_Input], name: str
 ) -> list[MicrosoftTranslations]:
-    """Return the translations of each text; texts with the same languages go to the service together."""
-    groups: dict[tuple[str, str, bool], dict[int, str]] = defaultdict(dict)
+    """Return the translations of each text; texts with the same languages go to the service together.
+
+    The limit of characters is for the whole request: a text counts once for each of its targets.
+    """
+    characters = sum(len(item.text) * len(item.targets) for item in inputs)
+    gateway.service.check_size(len(inputs), characters)
+    languages_of = gateway.service.catalogue.languages
+    groups: dict[tuple[str | None, str, bool], dict[int, str]] = defaultdict(dict)
+    keys = [
+        [(*languages_of(item.language or None, target.language), item.is_html) for target in item.targets]
+        for item in inputs
+    ]
     for number, item in enumerate(inputs):
         text = _prepared(item.text, is_html=item.is_html)
-        for target in item.targets:
-            groups[item.language or "", target.language, item.is_html][number] = text
-    answers: dict[tuple[int, str], Answer] = {}
-    for (source, language, is_html), texts in groups.items():
+        for key in keys[number]:
+            groups[key][number] = text
+    answers: dict[tuple[str | None, str, bool], dict[int, Answer]] = {}
+    for key, texts in groups.items():
+        source, language, is_html = key
         asked = TranslationRequest(
             texts=tuple(texts.values()),
-            source=source or None,
+            source=source,
             target=language,
             rules=partial(_rules, is_html=is_html),
         )
         found = await gateway.translate(request, client, asked)
-        answers |= {(number, language): answer for number, answer in zip(texts, found, strict=True)}
+        answers[key] = dict(zip(texts, found, strict=True))
     return [
-        _answer(item, [answers[number, target.language] for target in item.targets], name)
+        _answer(item, [answers[key][number] for key in keys[number]], name)
         for number, item in enumerate(inputs)
     ]
 
@@ -246,13 +257,13 @@ async def detect(request: Request, gateway: Gateway, fields: Fields) -> list[Mic
     """Return the language of each text.
 
     Raises:
-        RefusedError: see `Gateway.authorize`.
+        RefusedError: see `Gateway.authorize` and `TranslationService.ranked`.
     """
     await gateway.authorize(request, fields)
     texts = _Items.model_validate({"texts": fields.get(ITEMS)}).texts
-    guesses = [gateway.service.ranked(item.text)[0] for item in texts]
+    ranked = await gateway.service.ranked([item.text for item in texts])
     return [
-        MicrosoftDetected(language=guess.language, score=round(guess.probability, 3)) for guess in guesses
+        MicrosoftDetected(language=best.language, score=round(best.probability, 3)) for best, *_ in ranked
     ]
 
 

@@ -12,13 +12,13 @@ from typing import TypeVar
 
 from heedful import Glossary, Pair, Translation
 from heedful.decoding import PlacedTerm
-from heedful.documents import TagRules, read_text
+from heedful.documents import TagRules, Template, read_text
 from heedful.serving.languages import Catalogue, Detector, LanguageGuess, Route
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
 from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
-from heedful.spans import Parted, Request, onwards
+from heedful.spans import Parted, Request, Work, onwards
 from heedful.text.languages import closest_code
 
 T = TypeVar("T")
@@ -128,6 +128,27 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class _ReadText:
+    """A text before its translation.
+
+    Attributes:
+        text: as it came.
+        is_plain: whether it has no markup.
+        template: what is around its sentences.
+        work: its sentences.
+        guess: its language.
+        route: the models; None: the text is in the target language already.
+    """
+
+    text: str
+    is_plain: bool
+    template: Template
+    work: Work
+    guess: LanguageGuess
+    route: Route | None
+
+
+@dataclass(frozen=True)
 class Job:
     """Sentences of a text or a document on their way through the models.
 
@@ -172,21 +193,33 @@ class TranslationService:
         Raises:
             RefusedError: too much, a language that is not served, too many requests, or not done in time.
         """
-        limits, num_texts, characters = self.limits, len(request.texts), sum(map(len, request.texts))
-        for size, most in ((num_texts, limits.texts), (characters, limits.characters)):
-            if size > most:
-                raise TextTooLongError(f"request ({size}) exceeds text limit ({most})")
-        if not 0 <= request.alternatives <= limits.alternatives:
-            raise InvalidError(f"alternatives parameter must be from 0 to {limits.alternatives}")
+        characters = sum(map(len, request.texts))
+        self.check_size(len(request.texts), characters)
+        if not 0 <= request.alternatives <= self.limits.alternatives:
+            raise InvalidError(f"alternatives parameter must be from 0 to {self.limits.alternatives}")
         source, target = self.catalogue.languages(request.source, request.target)
+        is_long = source is None or characters > _SHORT
+
+        def read() -> list[_ReadText]:
+            return [self._read(text, source, target, request) for text in request.texts]
+
         turn = Turn()
         async with self.load.admitted(characters):
             try:
-                return await gathered(
-                    [self._translate_text(each, source, target, request, turn) for each in request.texts]
-                )
+                texts = await _done(read, is_long=is_long)
+                return await gathered([self._translate_text(text, target, request, turn) for text in texts])
             finally:
                 turn.is_over = True
+
+    def check_size(self, num_texts: int, characters: int) -> None:
+        """Refuse a request with too many texts or characters.
+
+        Raises:
+            TextTooLongError: it has.
+        """
+        for size, most in ((num_texts, self.limits.texts), (characters, self.limits.characters)):
+            if size > most:
+                raise TextTooLongError(f"request ({size}) exceeds text limit ({most})")
 
     def detected_route(
         self, source: str | None, target: str, texts: Iterable[str]
@@ -217,8 +250,18 @@ class TranslationService:
             )
         return glossary(route.legs[0]).prepared()
 
-    def ranked(self, text: str) -> list[LanguageGuess]:
-        """Return the probable languages of a text, the most probable first, as the catalogue names them."""
+    async def ranked(self, texts: Sequence[str]) -> list[list[LanguageGuess]]:
+        """Return the probable languages of each text, the most probable first, as the catalogue names them.
+
+        Raises:
+            RefusedError: too much, or too many requests.
+        """
+        characters = sum(map(len, texts))
+        self.check_size(len(texts), characters)
+        async with self.load.admitted(characters):
+            return await asyncio.to_thread(lambda: list(map(self._ranked, texts)))
+
+    def _ranked(self, text: str) -> list[LanguageGuess]:
         catalogue = self.catalogue
         guesses = self.detector.ranked(text) or [LanguageGuess(catalogue.sources[0], 0.0)]
         return [
@@ -235,28 +278,30 @@ class TranslationService:
         for queue in self._queues:
             queue.close()
 
-    async def _translate_text(
-        self, text: str, source: str | None, target: str, request: TranslationRequest, turn: Turn
-    ) -> Answer:
+    def _read(self, text: str, source: str | None, target: str, request: TranslationRequest) -> _ReadText:
         rules = None if request.rules is None else request.rules(text)
-        is_long = len(text) > _SHORT
-        template = await _done(partial(read_text, text, rules), is_long=is_long)
-        work = await _done(partial(template.work, within_lines=request.split), is_long=is_long)
+        template = read_text(text, rules)
+        work = template.work(within_lines=request.split)
         sentences = (sentence.source.text for sentence in work.sentences)
-        guess, route = self.detected_route(source, target, sentences)
-        self.metrics.characters.labels(f"{guess.language}-{target}").inc(len(text))
+        return _ReadText(text, rules is None, template, work, *self.detected_route(source, target, sentences))
+
+    async def _translate_text(
+        self, read: _ReadText, target: str, request: TranslationRequest, turn: Turn
+    ) -> Answer:
+        guess, route, work = read.guess, read.route, read.work
+        self.metrics.characters.labels(f"{guess.language}-{target}").inc(len(read.text))
         if route is None:
-            return Answer(text=text, source=guess.language, probability=guess.probability)
+            return Answer(text=read.text, source=guess.language, probability=guess.probability)
         glossary = None
         if request.glossary is not None:
             glossary = await asyncio.to_thread(self.terms, route, request.glossary)
         job = Job(route, turn, glossary, request.alternatives)
         while work.requests:
             work = work.settle(await self.translate_sentences(work.requests, job))
-        best, *others = template.translations(work)
+        best, *others = read.template.translations(work)
         terms: tuple[PlacedTerm, ...] = ()
         if request.with_terms and glossary is not None:
-            terms = await asyncio.to_thread(work.terms, glossary, is_plain=rules is None)
+            terms = await asyncio.to_thread(work.terms, glossary, is_plain=read.is_plain)
         return Answer(
             text=best,
             source=guess.language,

@@ -161,6 +161,20 @@ def test_labels_of_charts_on_slides_are_translated(tmp_path: Path) -> None:
     assert list(chart.plots[0].series[0].values) == [1, 2]
 
 
+def test_the_formula_of_a_cell_may_name_its_value(tmp_path: Path) -> None:
+    name = "urn:oasis:names:tc:opendocument:xmlns:"
+    formula = """table:formula="of:=&quot;x&quot; &amp; office:string-value='y'" """
+    content = (
+        f'<office:document-content xmlns:office="{name}office:1.0" xmlns:table="{name}table:1.0"'
+        f' xmlns:text="{name}text:1.0"><table:table-cell {formula}{{}}><text:p>{{}}</text:p>'
+        "</table:table-cell></office:document-content>"
+    )
+    with zipfile.ZipFile(tmp_path / "a.ods", "w") as package:
+        package.writestr("content.xml", content.format('office:string-value="The house"', "The house"))
+    written = members(translated_bytes(tmp_path / "a.ods", upper))["content.xml"].decode()
+    assert written == content.format("", "THE HOUSE").replace(" ><text:p>", "><text:p>")
+
+
 def test_a_sheet_of_opendocument_agrees_with_itself(tmp_path: Path) -> None:
     name = "urn:oasis:names:tc:opendocument:xmlns:"
     cell = '<table:table-cell office:value-type="string"><text:p>{}</text:p></table:table-cell>'

@@ -39,6 +39,9 @@ def written(document: DocumentFile) -> bytes:
         ('<meta name=description content="A page">', '<meta name=description content="A PAGE">'),
         ('<code title="as it is">a</code>', '<code title="as it is">a</code>'),
         ('<a title="12" href="/as/it/is"></a>', '<a title="12" href="/as/it/is"></a>'),
+        ("""<a @click="f( title='as it is')">1</a>""", """<a @click="f( title='as it is')">1</a>"""),
+        ("""<a data-a.b="a title='x'"title="A">1</a>""", """<a data-a.b="a title='x'"title="A">1</a>"""),
+        ("""<img src="a"alt="A dog">""", """<img src="a"alt="A DOG">"""),
     ],
 )
 def test_attributes_that_a_reader_sees_are_translated(tag: str, expected: str, tmp_path: Path) -> None:
@@ -58,6 +61,11 @@ def test_attributes_that_a_reader_sees_are_translated(tag: str, expected: str, t
         ),
         ('<html lang="en">', "ar", '<html dir="rtl" lang="ar">'),
         ('<html dir="rtl" lang="he">', "en", '<html dir="ltr" lang="en">'),
+        (
+            """<html data-a="b dir='rtl'" dir="rtl" lang="he">""",
+            "en",
+            """<html data-a="b dir='rtl'" dir="ltr" lang="en">""",
+        ),
         ('<html xml:lang="en" lang="en">', "de", '<html xml:lang="de" lang="de">'),
         ("<html>", "de", "<html>"),
         ("<html lang=en>", "de", "<html lang=de>"),

@@ -70,6 +70,14 @@ def test_the_state_of_a_target_says_that_it_is_translated(state: str, tmp_path: 
     assert targets(unit(source), tmp_path)[0] == ['<target state="translated">THE HOUSE.</target>']
 
 
+def test_attributes_are_not_looked_for_in_values(tmp_path: Path) -> None:
+    other = """id="a target-language='fr' state='new'" """
+    source = f"""<source>The house.</source><target {other}state="new">The house.</target>"""
+    (tmp_path / "a.xlf").write_text(FILE.format(f" {other}", unit(source)))
+    written = translated_bytes(tmp_path / "a.xlf", upper).decode()
+    assert f'<target {other}state="translated">THE HOUSE.</target>' in written
+
+
 def test_the_state_of_a_segment_of_version_2_says_that_it_is_translated(tmp_path: Path) -> None:
     text = (
         '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de">'

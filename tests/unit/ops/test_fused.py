@@ -108,6 +108,14 @@ def test_the_scale_makes_up_for_the_rounding_of_the_rate() -> None:
     assert dropped(p, torch.ones(4, dtype=torch.float64), seed=1).max().item() == 65_536 / 65_535
 
 
+@pytest.mark.parametrize("p", [0.999995, 1 - 2**-33, 1 - 2**-53])
+def test_a_rate_near_one_leaves_some_elements(p: float) -> None:
+    torch.manual_seed(1)
+    y = FastDropout(p)(torch.ones(64 << 16))
+    assert y.unique().tolist() == [0, 1 << 16]
+    assert 0.3 < y.mean() < 1.7  # of 64 elements on average
+
+
 def test_a_half_is_exact_in_bf16_too() -> None:
     y = dropped(0.5, torch.full((5, 7), 3.0, dtype=torch.bfloat16), seed=2)
     assert y.dtype == torch.bfloat16

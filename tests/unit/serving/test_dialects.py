@@ -104,6 +104,54 @@ def test_a_dictionary_tag_gives_the_translation(
     assert reply.json()[0]["translations"][0]["text"] == expected
 
 
+def test_microsofts_spellings_of_a_language_are_one(served: Served) -> None:
+    inputs = [
+        {
+            "text": text,
+            "language": source,
+            "targets": [{"language": target} for target in ("de", "DE", "deu")],
+        }
+        for text, source in (("A dog.", "en"), ("A cat.", "EN"))
+    ]
+    answers = served.ask("POST", f"/translate?{LATER}", json={"inputs": inputs}).json()["value"]
+    assert answers == [
+        {"translations": [{"text": text, "language": target} for target in ("de", "DE", "deu")]}
+        for text in ("A DOG.", "A CAT.")
+    ]
+    assert served.sentences() == ["A dog.", "A cat."]
+
+
+_INPUT = {"text": "a" * 2600, "language": "en", "targets": [{"language": "de"}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (f"/translate?{V3}&from=en&to=de&to=ar", [{"text": "a" * 2501}]),
+        (f"/translate?{LATER}", {"inputs": [_INPUT, _INPUT | {"targets": [{"language": "ar"}]}]}),
+        (f"/translate?{LATER}", {"inputs": [_INPUT, _INPUT | {"language": "EN"}]}),
+        (f"/translate?{LATER}", {"inputs": [_INPUT | {"text": "a"}] * 129}),
+        (f"/detect?{V3}", [{"text": "a"}] * 129),
+        (f"/detect?{V3}", [{"text": "a" * 2501}] * 2),
+    ],
+)
+def test_limits_are_for_the_whole_request_of_microsofts_clients(
+    served: Served, path: str, body: object
+) -> None:
+    reply = served.ask("POST", path, json=body)
+    assert reply.status_code == 400
+    assert "exceeds text limit" in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["splitting_tags", "non_splitting_tags", "ignore_tags"])
+def test_deepls_clients_may_name_a_hundred_tags(served: Served, name: str) -> None:
+    fields = {"text": ["A dog."], "source_lang": "EN", "target_lang": "DE", "tag_handling": "xml"}
+    for number, status in ((100, 200), (101, 400)):
+        names = [f"a{n}" for n in range(number)]
+        for given in (names, ",".join(names)):
+            assert served.ask("POST", "/v2/translate", json=fields | {name: given}).status_code == status
+
+
 def test_microsofts_languages_and_detection_have_its_form(served: Served) -> None:
     languages = served.ask("GET", f"/languages?{V3}&scope=translation").json()
     assert (
@@ -264,6 +312,9 @@ def test_a_page_of_another_site_may_translate_and_store_nothing(tmp_path: Path) 
     for origin, status in (
         ("https://evil.example", 403),
         ("null", 403),
+        ("http://[", 403),
+        ("http://a]b", 403),
+        ("http://[here", 403),
         ("https://friend.example", 201),
         ("http://here:8080", 201),
         (None, 201),

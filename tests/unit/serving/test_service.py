@@ -13,6 +13,7 @@ from heedful.decoding.confidence import Confidence
 from heedful.decoding.glossary import Entry, Glossary
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.documents.markup import TagRules, html_rules
+from heedful.serving.languages import Detector, LanguageGuess
 from heedful.serving.libretranslate import _confidence_of
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
@@ -176,6 +177,12 @@ def test_the_language_of_each_text_is_identified() -> None:
 def test_too_much_is_refused(request_: dict[str, object], error: type[Exception]) -> None:
     with pytest.raises(error):
         ask(rule_service(), "a", **request_)
+
+
+@pytest.mark.parametrize("texts", [["a"] * 129, ["a" * 5001]])
+def test_languages_of_too_much_are_not_identified(texts: list[str]) -> None:
+    with pytest.raises(TextTooLongError):
+        asyncio.run(rule_service().ranked(texts))
 
 
 def test_a_sentence_that_the_model_cannot_take_is_the_clients_mistake() -> None:
@@ -395,3 +402,40 @@ def test_a_glossary_is_searched_beside_the_event_loop() -> None:
         return texts([*second, *await first])
 
     assert asyncio.run(ask_two()) == ["A CAT.", "A DOG."]
+
+
+class SlowDetector(Detector):
+    """Identifies nothing until it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started, self.may_end = threading.Event(), threading.Event()
+
+    def source(self, text: str, sources: Sequence[str], target: str) -> LanguageGuess:
+        self.started.set()
+        assert self.may_end.wait(60)  # which nothing would set if this held the loop
+        return super().source(text, sources, target)
+
+    def ranked(self, text: str) -> list[LanguageGuess]:
+        self.started.set()
+        assert self.may_end.wait(60)
+        return super().ranked(text)
+
+
+@pytest.mark.parametrize("is_translated", [True, False])
+def test_languages_are_identified_beside_the_event_loop(is_translated: bool) -> None:
+    async def ask_two() -> list[str]:
+        service = rule_service(str.upper)
+        service.detector = detector = SlowDetector()
+        slow = TranslationRequest(texts=("A dog.",), target="de")
+        first = asyncio.ensure_future(
+            service.translate(slow) if is_translated else service.ranked(["A dog."])
+        )
+        await asyncio.to_thread(detector.started.wait, 60)
+        assert service.load.characters == len("A dog.")
+        second = await service.translate(TranslationRequest(texts=("A cat.",), source="en", target="de"))
+        detector.may_end.set()
+        await first
+        return texts(second)
+
+    assert asyncio.run(ask_two()) == ["A CAT."]

@@ -1,5 +1,6 @@
 """Which files a command may write, and how: whole or not at all, never over what it reads."""
 
+import errno
 import gzip
 import os
 from collections.abc import Iterator
@@ -117,6 +118,14 @@ def test_a_file_is_replaced_whole_and_keeps_its_mode(folder: Path) -> None:
     assert Path("old").read_bytes() == b"precious\n"
     write_atomically(Path("old"), "new")
     assert (Path("old").read_bytes(), Path("old").stat().st_mode & 0o777) == (b"new", 0o640)
+    assert names() == before
+
+
+def test_the_error_of_a_full_disk_names_the_file(folder: Path) -> None:
+    before = names()
+    for number in (errno.ENOSPC, errno.EFBIG):
+        with pytest.raises(OSError, match="new"), atomic_output(Path("new")):
+            raise OSError(number, "full")
     assert names() == before
 
 
