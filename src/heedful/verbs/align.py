@@ -83,8 +83,8 @@ def command(task: Align) -> None:
     total = count_pairs(task.src, task.tgt)
     with ExitStack() as stack:
         stack.enter_context(warnings_on_stderr())
-        pairs, _ = open_pairs(stack, task.src, task.tgt)
         translator = load_translator(task.run, task.languages, task.runtime, notify=notify)
+        pairs, _ = open_pairs(stack, task.src, task.tgt, translator.bundle.config, task.languages)
         alignments = align_pairs(
             translator, pairs, layer=task.layer, shift=task.shift, max_source_tokens=task.max_source_tokens
         )
