@@ -71,7 +71,7 @@ class ParallelText:
     @property
     def name(self) -> str:
         """The names of the files, for messages."""
-        return " and ".join(self.sources) or "the parallel text"
+        return " and ".join(dict.fromkeys(self.sources)) or "the parallel text"
 
 
 def read_parallel(

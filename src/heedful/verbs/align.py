@@ -38,7 +38,7 @@ class Align:
     """
 
     run: Run
-    src: Annotated[Path, Option("Source lines; .gz too, - for stdin.")]
+    src: Annotated[Path, Option("Source lines; .gz too, - for stdin. A TMX file may be source and target.")]
     tgt: Annotated[Path, Option("Their translations, line by line; .gz too, - for stdin.")]
     layer: Annotated[int | None, Option("Decoder layer to read.", minimum=1, default="the last but one")] = (
         None

@@ -51,7 +51,7 @@ class Score:
     """
 
     run: Run
-    src: Annotated[Path, Option("Source lines; .gz too, - for stdin.")]
+    src: Annotated[Path, Option("Source lines; .gz too, - for stdin. A TMX file may be source and target.")]
     tgt: Annotated[Path, Option("Their translations, line by line; .gz too, - for stdin.")]
     tgt_ids: Annotated[
         bool,
