@@ -15,7 +15,7 @@ from heedful.decoding.translator import Translator
 from heedful.settings.options import Languages
 from heedful.storage.bundle import load_bundle
 from heedful.storage.description import resolve_bundle
-from heedful.text.pair import choose_languages
+from heedful.text.pair import choose_languages, languages_of_pairs
 
 _CHUNK_LINES = 1024
 _MOST_PAIRS = 200_000  # that an aligner is learned from
@@ -67,8 +67,9 @@ def add_aligner(run: Path, src: Path, tgt: Path, *, languages: Languages | None 
     """
     start, path = time.monotonic(), resolve_bundle(run)
     bundle = load_bundle(path)
-    choose_languages(bundle.config, bundle.tokenizers, **asdict(languages or Languages()))
-    text = read_parallel(src, tgt)
+    chosen = asdict(languages or Languages())
+    choose_languages(bundle.config, bundle.tokenizers, **chosen)
+    text = read_parallel(src, tgt, languages=languages_of_pairs(bundle.config, **chosen))
     some = range(0, len(text), -(-len(text) // _MOST_PAIRS))  # spread over the text
     # Words that come again are learned from.
     src_ids, tgt_ids = encoded_pairs(text, some, bundle.tokenizers, least=_LEAST_PAIRS)

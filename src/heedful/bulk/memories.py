@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from heedful.data.streams import Writable, open_output, write_line
 from heedful.decoding.translation import MemoryMatch, Translation
 from heedful.settings.run import Config
-from heedful.text.pair import pair_of
+from heedful.text.pair import languages_of_pairs
 
 if TYPE_CHECKING:
     from heedful.documents.memory import TmxWriter, TranslationMemory
@@ -73,8 +73,7 @@ def open_lookup(
         if memories or written is not None:
             from heedful.documents.memory import TmxWriter, TranslationMemory  # 30 ms of starting otherwise
 
-            pair = pair_of(config)
-            src, tgt = (pair.src, pair.tgt) if pair else (None, None)
+            src, tgt = languages_of_pairs(config)
             if memories:
                 memory = TranslationMemory.load(memories, src=src, tgt=tgt)
             if written is not None:

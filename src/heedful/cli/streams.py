@@ -6,12 +6,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from heedful.data.streams import Lines, open_input
 from heedful.errors import InputError
+from heedful.settings.options import Languages
+
+if TYPE_CHECKING:
+    from heedful.settings.run import Config
 
 _STDIN = 0
 _SEARCHES = "heedful.decoding"  # the logger of all engines
@@ -71,10 +77,21 @@ def argument_text(text: str, name: str) -> str:
     return text
 
 
-def open_pairs(stack: ExitStack, src: Path, tgt: Path) -> tuple[Iterator[tuple[str, str]], str]:
-    """Open the lines of a source and their translations; return the pairs, and the name of the target."""
-    from heedful.data.files import parallel_lines
+def open_pairs(
+    stack: ExitStack, src: Path, tgt: Path, config: "Config", languages: Languages
+) -> tuple[Iterator[tuple[str, str]], str]:
+    """Open the lines of a source and their translations; return the pairs, and the name of the target.
 
+    A TMX file that is both is read for the languages of a model, which its settings and tags say.
+    """
+    from heedful.data.files import is_tmx, parallel_lines, read_parallel
+    from heedful.text.pair import languages_of_pairs
+
+    if is_tmx(src, tgt):
+        text = read_parallel(src, tgt, languages=languages_of_pairs(config, **asdict(languages)))
+        if text.num_empty:
+            notify(f"{tgt}: {text.num_empty:,} of {text.num_read:,} units left out as empty")
+        return zip(text.src, text.tgt, strict=True), str(tgt)
     (src_file, src_name), (tgt_file, tgt_name) = (
         stack.enter_context(open_input(path)) for path in (src, tgt)
     )

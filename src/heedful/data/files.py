@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
@@ -11,11 +12,15 @@ from functools import cached_property, partial
 from io import BufferedReader, BytesIO
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeVar, cast
 
 from heedful.data.json_pairs import listed_objects, pair_in, pair_of
-from heedful.errors import CorpusError, refuse_if
+from heedful.data.markup import refuse_markup
+from heedful.errors import CorpusError, InputError, refuse_if
 from heedful.settings.parsing import shown
+
+if TYPE_CHECKING:
+    from heedful.data.tmx import Unit
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"  # the first bytes of its files
@@ -27,10 +32,16 @@ _MAX_RATIO = 200  # of text to its gzip; natural language has 3
 _TRUSTED_SIZE = 2**28  # bytes
 _MAX_LINE = 2**24  # bytes: a compressed file of zeros would fill the memory
 _JSON_SUFFIXES = (".jsonl", ".json")
-_PAIRS_SUFFIXES = (".tsv", *_JSON_SUFFIXES)
+_TMX = ".tmx"
+_PAIRS_SUFFIXES = (".tsv", _TMX, *_JSON_SUFFIXES)
+_STRAY_SPACE = re.compile("[ \t\r\n]+")  # white space of XML
+_LANGUAGES_NEEDED = (
+    "has several languages: {}; name two of them with --src-key and --tgt-key (data.src_key, data.tgt_key)"
+)
 
 Chunk = tuple[list[str], list[str]]  # sources and targets of some pairs, in order
 IsFaulty = Callable[[str, str], bool]  # of source and target
+WantedLanguages = tuple[str | None, str | None]  # tags of BCP 47; None: not known
 Report = Callable[[float], None]  # called now and then with the fraction that is done, 0 to 1
 
 
@@ -60,12 +71,17 @@ class ParallelText:
     @property
     def name(self) -> str:
         """The names of the files, for messages."""
-        return " and ".join(self.sources) or "the parallel text"
+        return " and ".join(dict.fromkeys(self.sources)) or "the parallel text"
 
 
-def read_parallel(src_path: str | Path, tgt_path: str | Path) -> ParallelText:
-    """Read two files of one sentence a line, plain or gzipped; pairs with an empty text are left out."""
-    return load_text(PairFiles((Path(src_path), Path(tgt_path))))
+def read_parallel(
+    src_path: str | Path, tgt_path: str | Path, *, languages: "WantedLanguages" = (None, None)
+) -> ParallelText:
+    """Read two files of one sentence a line, plain or gzipped; pairs with an empty text are left out.
+
+    A TMX file that is both is read for its units in these `languages`.
+    """
+    return load_text(PairFiles((Path(src_path), Path(tgt_path)), languages=languages))
 
 
 def load_text(files: "PairFiles") -> ParallelText:
@@ -94,6 +110,7 @@ _Lines = tuple[list[str], bytes]  # lines without their line breaks, and the byt
 def _line_blocks(path: Path, *, report: Report | None = None) -> Iterator[_Lines]:
     """Yield the lines of a file in lists of about a MiB; raises as `read_lines`, at the faulty block."""
     with _opened(path) as (plain, stream):
+        refuse_markup(stream, str(path))
         size = path.stat().st_size if path.is_file() else 0
         limit = max(_TRUSTED_SIZE, _MAX_RATIO * size) if stream is not plain and size else math.inf
         offset, number, rest = 0, 1, b""
@@ -304,40 +321,46 @@ _Each = TypeVar("_Each")
 class PairFiles:
     """Two files of one sentence a line, or one source of pairs.
 
-    That is a `.tsv`, `.jsonl` or `.json` file, plain or gzipped, a Parquet file, a directory of
-    them, or a directory of `Dataset.save_to_disk`. A `.json` file has JSON lines, or a list of objects, which
-    is held in memory. Blank lines of JSON are ignored.
+    That is a `.tsv`, `.tmx`, `.jsonl` or `.json` file, plain or gzipped, a Parquet file, a directory of
+    them, or a directory of `Dataset.save_to_disk`. A TMX file may also be both source and target. A `.json`
+    file has JSON lines, or a list of objects, which is held in memory. Blank lines of JSON are ignored.
 
     Attributes:
         paths: source and target, or the one source of pairs.
         src_key: the key of the source sentence in a JSON object, or in its object `translation`; or a path of
             keys, such as `translation.en`. A text of null is empty. In a `.tsv`, the number of its column,
-            from 1, or the name of its column, if the first line has the names.
+            from 1, or the name of its column, if the first line has the names. In TMX, its language.
         tgt_key: the key of the target sentence.
+        languages: the languages of source and target in TMX, if the keys do not say them.
     """
 
     paths: tuple[Path, ...]
     src_key: str = "src"
     tgt_key: str = "tgt"
+    languages: WantedLanguages = (None, None)
 
     @property
     def name(self) -> str:
         """The names of the files, for messages."""
-        return " and ".join(map(str, self.paths))
+        return " and ".join(dict.fromkeys(map(str, self.paths)))
 
     @property
     def labels(self) -> tuple[str, str]:
         """The names of source and target, for messages."""
-        if len(self.paths) == 2:
+        if self.kind == "lines":
             return str(self.paths[0]), str(self.paths[1])
         kind, keys = "key", (self.src_key, self.tgt_key)
+        if self.kind == "tmx":
+            return f"{self.name} (its sources)", f"{self.name} (its targets)"
         if self.kind == "tsv":
             kind, keys = "column", ("1", "2") if keys == ("src", "tgt") else keys
         return f"{self.name} ({kind} {keys[0]})", f"{self.name} ({kind} {keys[1]})"
 
     @cached_property
-    def kind(self) -> Literal["lines", "tsv", "jsonl", "table"]:
+    def kind(self) -> Literal["lines", "tsv", "jsonl", "tmx", "table"]:
         """The format by the names: two files of lines, a file of pairs, or a table (Parquet, a directory)."""
+        if is_tmx(*self.paths):
+            return "tmx"
         if len(self.paths) == 2:
             return "lines"
         if self.paths[0].suffix == ".parquet" or self.paths[0].is_dir():
@@ -347,6 +370,8 @@ class PairFiles:
     @property
     def suffixes(self) -> tuple[str, ...]:
         """The file-name suffixes of source and target, without `.gz`: `(".en", ".de")`; always different."""
+        if self.kind == "tmx":
+            return (".tsv",)  # as `rows` has it
         suffixes = tuple(plain_name(path).suffix for path in self.paths)
         ambiguous = len(suffixes) == 2 and ("" in suffixes or suffixes[0] == suffixes[1])
         return (".src", ".tgt") if ambiguous else suffixes
@@ -386,6 +411,9 @@ class PairFiles:
         if self.kind == "lines":
             blocks = _line_blocks(self.paths[0], report=report), _line_blocks(self.paths[1])
             yield from self._aligned(*((lines for lines, _ in each) for each in blocks))
+        elif self.kind == "tmx":
+            for units in self._units(report):
+                yield [unit.source for unit in units], [unit.target for unit in units]
         elif self.kind == "table":
             from heedful.data.tables import inner_files, table_chunks
 
@@ -400,7 +428,10 @@ class PairFiles:
                 yield [src for _, src, _ in pairs], [tgt for _, _, tgt in pairs]
 
     def rows(self, report: Report | None = None) -> Iterator[Row]:
-        """Read all pairs of text files in order, as `chunks` does; CorpusError also for a table or a pipe."""
+        """Read all pairs of text files in order, as `chunks` does; CorpusError also for a table or a pipe.
+
+        Units of TMX are numbered by their lines, and their bytes are a line of TSV.
+        """
         for path in self.paths:
             is_usual = path.is_file() or path.is_dir()  # opening a FIFO waits for its writer
             remedy = "is a pipe or device, and the text is read more than once; write it to a file first"
@@ -412,6 +443,10 @@ class PairFiles:
                 (path.exists() and not is_usual, f"{path}: {remedy}"),
                 error=CorpusError,
             )
+        if self.kind == "tmx":
+            for line, src, tgt in chain.from_iterable(self._units(report)):
+                yield Row(line, src, tgt, (f"{src}\t{tgt}\n".encode(),))
+            return
         if self.kind != "lines":
             for first, parsed, content in self._parsed(report):
                 raw = BytesIO(content).readlines()
@@ -434,6 +469,23 @@ class PairFiles:
         num_src = number + len(src) + sum(map(len, src_blocks))
         num_tgt = number + len(tgt) + sum(map(len, tgt_blocks))
         check_parallel(str(self.paths[0]), range(num_src), str(self.paths[1]), range(num_tgt))
+
+    def _units(self, report: Report | None) -> Iterator[list["Unit"]]:
+        """Read the units of a TMX file, each text on one line."""
+        from heedful.data.tmx import Unit, units_of_tmx
+
+        path, keys = self.paths[0], (self.src_key, self.tgt_key)
+        given = [key if key != usual else None for key, usual in zip(keys, ("src", "tgt"), strict=True)]
+        src, tgt = (key or language for key, language in zip(given, self.languages, strict=True))
+        with _opened(path) as (plain, stream):
+            size = path.stat().st_size
+            try:
+                for units in units_of_tmx(stream, src=src, tgt=tgt, remedy=_LANGUAGES_NEEDED):
+                    yield [Unit(line, _on_one_line(src), _on_one_line(tgt)) for line, src, tgt in units]
+                    if report and size:
+                        report(min(1.0, plain.tell() / size))
+            except InputError as error:
+                raise CorpusError(f"{path}: {error}") from None
 
     def _listed(self, text: str) -> tuple[int, list[tuple[int, str, str]], bytes]:
         """Return what `_parsed` yields of a list in JSON, as if each pair had a line."""
@@ -466,8 +518,17 @@ class PairFiles:
             number += len(lines)
 
 
+def _on_one_line(text: str) -> str:
+    return _STRAY_SPACE.sub(" ", text).strip(" ")
+
+
+def is_tmx(*paths: Path) -> bool:
+    """Return whether paths are all the same TMX file, by its name: `.tmx`, gzipped or not."""
+    return len({*paths}) == 1 and plain_name(paths[0]).suffix.lower() == _TMX
+
+
 def holds_pairs(path: Path) -> bool:
-    """Return whether a file holds pairs, by its name: `.tsv`, `.jsonl` or `.json`, gzipped or not."""
+    """Return whether a file holds pairs by its name: `.tsv`, `.tmx`, `.jsonl` or `.json`, gzipped or not."""
     return plain_name(path).suffix in _PAIRS_SUFFIXES
 
 

@@ -21,7 +21,7 @@ from heedful.data.cleaning import (
     survey,
 )
 from heedful.data.cleaning.pair import pair_filter
-from heedful.data.files import PairFiles, Row
+from heedful.data.files import PairFiles, Row, WantedLanguages
 from heedful.errors import ConfigError, CorpusError, OptionError, install_hint, suggestion
 from heedful.runtime.durable import new_directory
 from heedful.settings.options import Filtering, HeldOutText
@@ -99,7 +99,7 @@ class TextInspection:
     written: list[str]
 
 
-def _held_out_files(held_out: HeldOutText) -> dict[str, PairFiles]:
+def _held_out_files(held_out: HeldOutText, languages: WantedLanguages) -> dict[str, PairFiles]:
     """Return the validation and test texts that are given, by name."""
     files = {}
     for name in ("valid", "test"):
@@ -112,7 +112,7 @@ def _held_out_files(held_out: HeldOutText) -> dict[str, PairFiles]:
                 paths = (src, tgt)
             case _:
                 raise OptionError(f"give both --{name}-src and --{name}-tgt, or --{name}-pairs")
-        files[name] = PairFiles(paths, held_out.src_key, held_out.tgt_key)
+        files[name] = PairFiles(paths, held_out.src_key, held_out.tgt_key, languages)
     return files
 
 
@@ -124,15 +124,17 @@ def inspect_text(
     on_progress: Progress = lambda what, done: None,
 ) -> TextInspection:
     """Survey the text, check each pair, and write the text without the faulty pairs if requested."""
-    train, others = PairFiles(tuple(paths), held_out.src_key, held_out.tgt_key), _held_out_files(held_out)
+    languages = filtering.src_lang, filtering.tgt_lang
+    train = PairFiles(tuple(paths), held_out.src_key, held_out.tgt_key, languages)
+    others = _held_out_files(held_out, languages)
     removing, outputs = removed_filters(filtering), [f"train{suffix}" for suffix in train.suffixes]
     with _writer(filtering.fix, outputs, train.header) as write:
         corpus = survey(
             train.rows(lambda done: on_progress("surveying", _OF_SURVEY * done)),
             held_out={name: files.rows() for name, files in others.items()},
             identifier=language_identifier(),
-            languages=(filtering.src_lang, filtering.tgt_lang),
-            files=train.paths if len(train.paths) == 2 else (),
+            languages=languages,
+            files=train.paths if train.kind == "lines" else (),
         )
         checker = PairChecker(corpus, filters=(*FILTERS, *_plugged(filtering)))
         findings = {
@@ -157,7 +159,7 @@ def inspect_text(
             raise CorpusError(f"{train.name}: no pair would be left; see --keep")
     characters = corpus.src.characters.total() + corpus.tgt.characters.total()
     return TextInspection(
-        files=list(map(str, train.paths)),
+        files=list(dict.fromkeys(map(str, train.paths))),
         pairs=corpus.num_pairs,
         faulty=faulty,
         findings=list(findings.values()),

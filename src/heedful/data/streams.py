@@ -5,7 +5,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
@@ -17,7 +17,9 @@ from heedful.data.files import (
     check_parallel,
     decode,
     decompressed,
+    is_tmx,
 )
+from heedful.data.markup import refuse_markup
 from heedful.errors import CorpusError, InputError
 from heedful.runtime.durable import atomic_output, claimed, descriptor_of, is_replaceable, new_file_beside
 
@@ -102,6 +104,8 @@ def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     with plain, decompressed(plain, str(path)) as stream:
+        with suppress(*DAMAGES):  # whoever reads the file says so
+            refuse_markup(stream, str(path))
         yield stream, str(path)
 
 
@@ -118,6 +122,8 @@ def count_lines(path: Path) -> int | None:
 
 def count_pairs(src: Path, tgt: Path) -> int | None:
     """Return the number of pairs of two files if it is known before they are read; None for two streams."""
+    if is_tmx(src, tgt):
+        return None
     num_src, num_tgt = count_lines(src), count_lines(tgt)
     if num_src is not None and num_tgt is not None:
         check_parallel(str(src), range(num_src), str(tgt), range(num_tgt))

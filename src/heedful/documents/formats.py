@@ -168,25 +168,4 @@ def primary_language(tag: str) -> str:
     >>> primary_language("de-AT")
     'de'
     """
-    return _subtags(tag)[0]
-
-
-def tag_of_language(language: str, tags: Iterable[str]) -> str | None:
-    """Return the tag for a language: the same tag if it is among `tags`, otherwise one of the same language.
-
-    >>> tag_of_language("de", ["en", "de-AT"]), tag_of_language("", ["en", "de-AT"])
-    ('de-AT', 'en')
-
-    Args:
-        language: a tag; "" for the first of `tags`.
-        tags: tags in order.
-    """
-    if not language:
-        return next(iter(tags), None)
-    subtags = _subtags(language)
-    same = [tag for tag in tags if _subtags(tag)[0] == subtags[0]]
-    return min(same, key=lambda tag: (_subtags(tag) != subtags, len(_subtags(tag))), default=None)
-
-
-def _subtags(tag: str) -> list[str]:
-    return re.split("[-_]", tag.lower())
+    return re.split("[-_]", tag.lower())[0]

@@ -1,31 +1,23 @@
 """Translation memories: units of TMX files, looked up by their source, and TMX made of translations.
 
-TMX 1.4b: https://www.gala-global.org/tmx-14b. A file is read in blocks, however large it is. Nothing that it
-declares is expanded or loaded.
+`heedful.data.tmx` reads the files.
 """
 
 import gzip
 import unicodedata
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Self
-from xml.parsers import expat
+from typing import BinaryIO, Self, cast
 
+from heedful.data.files import DAMAGES, GZIP
+from heedful.data.tmx import units_of_tmx
 from heedful.decoding.translation import MemoryMatch
-from heedful.documents.formats import tag_of_language
-from heedful.documents.xml_text import NO_XML, as_attribute, as_text, parser_of_xml
+from heedful.documents.xml_text import NO_XML, as_attribute, as_text
 from heedful.errors import InputError
 
-_BLOCK = 2**20  # bytes
-_GZIP = b"\x1f\x8b"  # the first bytes of its files
-_MAX_DEPTH = 200  # nesting of elements
-_MAX_SEGMENT = 2**20  # characters; a longer one is no sentence
-_CODES = frozenset(("bpt", "ept", "ph", "it", "ut"))  # they contain code of another format
-_ALL = "*all*"
-_NO_TARGET = "the model does not name its target language, and the memory has several"
+_NO_TARGET = "the model does not name its target language, and the memory has several: {}"
 
 
 def normalised(text: str) -> str:
@@ -88,110 +80,20 @@ def read_units(
     Raises:
         InputError: the file cannot be read, is damaged, or has no units of these languages.
     """
-    reader = _TmxReader(src, tgt)
     try:
-        with path.open("rb") as plain, gzip.open(plain) if plain.peek(2)[:2] == _GZIP else plain as file:
-            is_last = False
-            while not is_last:
-                block = file.read(_BLOCK)
-                is_last = not block
-                reader.parser.Parse(block, is_last)
-                yield from reader.units
-                reader.units.clear()
-        if is_needed:
-            reader.check_languages()
-    except (expat.ExpatError, ValueError, LookupError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        with path.open("rb") as plain, gzip.open(plain) if plain.peek(2)[:2] == GZIP else plain as file:
+            blocks = units_of_tmx(
+                cast(BinaryIO, file), src=src, tgt=tgt, is_needed=is_needed, remedy=_NO_TARGET
+            )
+            for unit in chain.from_iterable(blocks):
+                if unit.source and unit.target:
+                    yield unit.source, unit.target
+    except DAMAGES as error:
         raise InputError(f"{path}: damaged, or no TMX: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-
-
-class _TmxReader:
-    """Collects the units of a file, as its parser comes by them."""
-
-    def __init__(self, src: str | None, tgt: str | None) -> None:
-        self._src, self._tgt = src, tgt
-        self._source = ""  # of the header
-        self._of_unit = ""
-        self._depth = 0
-        self._variants: dict[str, str | None] = {}  # of the unit, by language; None: it has codes
-        self._language = ""
-        self._text: list[str] | None = None  # of the segment; None: outside of one
-        self._length = 0
-        self._has_codes = False  # in these, text is not collected
-        self.units: list[tuple[str, str]] = []  # those read so far
-        self._languages: dict[str, None] = {}
-        self._num_units = 0
-        self.parser = parser_of_xml()
-        self.parser.buffer_text = True
-        self.parser.StartElementHandler = self._start
-        self.parser.EndElementHandler = self._end
-        self.parser.CharacterDataHandler = self._characters
-
-    def check_languages(self) -> None:
-        """Refuse a file without a unit of both languages.
-
-        Raises:
-            InputError: naming the languages that there are.
-        """
-        if not self._num_units:
-            have = ", ".join(self._languages) or "none"
-            raise InputError(
-                f"no unit has a text in {self._src or 'its source language'} and one in "
-                f"{self._tgt or 'another'}; its languages: {have}"
-            )
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        local = name.rpartition(" ")[2]
-        values = {key.rpartition(" ")[2].lower(): value for key, value in attributes.items()}
-        if not self._depth and local != "tmx":
-            raise InputError(f"no TMX: it begins with the element {local}")
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise InputError(f"damaged XML: more than {_MAX_DEPTH} elements in each other")
-        if self._text is not None:
-            self._has_codes |= local in _CODES
-        elif local == "header":
-            self._source = values.get("srclang", "")
-        elif local == "tu":
-            self._variants, self._of_unit = {}, values.get("srclang") or self._source
-        elif local == "tuv":
-            self._language = values.get("lang", "")
-        elif local == "seg":
-            self._text, self._length, self._has_codes = [], 0, False
-
-    def _end(self, name: str) -> None:
-        self._depth -= 1
-        local = name.rpartition(" ")[2]
-        if self._text is not None and local == "seg":
-            self._variants.setdefault(self._language, None if self._has_codes else "".join(self._text))
-            self._text = None
-        elif self._text is None and local == "tu":
-            self._add_unit()
-
-    def _characters(self, data: str) -> None:
-        if self._text is None or self._has_codes:
-            return
-        self._length += len(data)
-        if self._length > _MAX_SEGMENT:
-            raise InputError(f"a segment has more than {_MAX_SEGMENT:,} characters; this is no memory")
-        self._text.append(data)
-
-    def _add_unit(self) -> None:
-        self._languages |= dict.fromkeys(self._variants)
-        source = tag_of_language(self._src or self._of_unit.lower().replace(_ALL, ""), self._variants)
-        others = [tag for tag in self._variants if tag != source]
-        if self._tgt is None and len(others) > 1:
-            raise InputError(_NO_TARGET)
-        target = tag_of_language(self._tgt or "", others)
-        if source is None or target is None:
-            return
-        self._num_units += 1
-        source_text, target_text = self._variants[source], self._variants[target]
-        if source_text is not None and target_text is not None:
-            self.units.append((source_text, target_text))
 
 
 class TmxWriter:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
 
-from heedful.documents.formats import PartReader, Reading, primary_language, tag_of_language
+from heedful.documents.formats import PartReader, Reading, primary_language
 from heedful.documents.template import WHITE_SPACE, Template, Unit
 from heedful.documents.tokens import attributes_of_tags
 from heedful.documents.xml_text import (
@@ -24,6 +24,7 @@ from heedful.documents.xml_text import (
 )
 from heedful.errors import InputError
 from heedful.spans.spanned_text import Builder, Kind, has_letters
+from heedful.text.languages import tag_of_language
 
 _MAX_PAIRS = 20  # nesting of elements that begin and end something; deeper ones are points
 _LINE_END = re.compile(r"(?<![ \t])[ \t]*+[\r\n]\s*+")

@@ -17,6 +17,7 @@ from heedful.documents.tokens import attribute_in
 from heedful.errors import InputError
 from heedful.spans.reading import MANY, WATCH, counted
 from heedful.spans.spanned_text import SpannedText, markup
+from heedful.text.xml_parser import parser_of_xml
 
 _BLOCK = 2**20  # bytes
 _MAX_DEPTH = 200  # nesting of elements
@@ -242,21 +243,6 @@ class XmlReader:
         if self._text:
             self._open[-1].children.append(Chars(*map("".join, zip(*self._text, strict=True))))
             self._text.clear()
-
-
-def parser_of_xml(encoding: str | None = None) -> expat.XMLParserType:
-    """Return a parser that refuses entities and writes names as namespace, blank, local name.
-
-    Args:
-        encoding: the encoding of the document; None: the one that it names.
-    """
-
-    def refuse(name: str, *_: object) -> None:
-        raise InputError(f"damaged XML: it declares the entity {name}; entities are not expanded")
-
-    parser = expat.ParserCreate(encoding, " ")
-    parser.EntityDeclHandler = refuse
-    return parser
 
 
 def _parse(parser: expat.XMLParserType, data: bytes, *, is_last: bool = True) -> None:

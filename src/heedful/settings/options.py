@@ -481,8 +481,12 @@ class Runtime:
     device: Annotated[Device, DEVICE] = "auto"
 
 
-SRC_KEY = "Key of the source in JSON, or its column in a table; in a .tsv also its number."
-TGT_KEY = "Key of the target in JSON, or its column in a table; in a .tsv also its number."
+SRC_KEY = (
+    "Key of the source in JSON, or its column in a table; in a .tsv also its number; in TMX its language."
+)
+TGT_KEY = (
+    "Key of the target in JSON, or its column in a table; in a .tsv also its number; in TMX its language."
+)
 ValidSrc = Annotated[Path | None, Option("Source side of the validation text.", TEXT, is_common=True)]
 ValidTgt = Annotated[Path | None, Option("Target side of the validation text.", TEXT, is_common=True)]
 ValidPairs = Annotated[
@@ -503,8 +507,8 @@ class TrainingRequest:
     pairs: Annotated[
         Path | None,
         Option(
-            "Source and target of the training text in one file (.tsv, .jsonl, .parquet), or a directory of "
-            "Parquet files or of the datasets library.",
+            "Source and target of the training text in one file (.tsv, .tmx, .jsonl, .parquet), or a "
+            "directory of Parquet files or of the datasets library.",
             TEXT,
             is_common=True,
         ),
@@ -533,7 +537,7 @@ class HeldOutText:
     test_src: Annotated[Path | None, Option("Source side of the test text.", TEXT)] = None
     test_tgt: Annotated[Path | None, Option("Target side of the test text.", TEXT)] = None
     test_pairs: Annotated[
-        Path | None, Option("Source and target of the test text in one .tsv or .jsonl file.", TEXT)
+        Path | None, Option("Source and target of the test text in one .tsv, .tmx or .jsonl file.", TEXT)
     ] = None
     src_key: Annotated[str, Option(SRC_KEY, TEXT)] = "src"
     tgt_key: Annotated[str, Option(TGT_KEY, TEXT)] = "tgt"

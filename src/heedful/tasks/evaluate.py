@@ -1,11 +1,11 @@
 """Evaluate: score a model or outputs, or read a test set, translate it with models, and compare systems."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Unpack
 
-from heedful.data.files import check_parallel, read_lines
+from heedful.data.files import check_parallel, is_tmx, read_lines, read_parallel
 from heedful.data.streams import is_text, open_output, stdin_or, write_line
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError, refuse_if
@@ -16,12 +16,13 @@ from heedful.evaluation.tokenization import check_tokenizer, language_of_files
 from heedful.settings.arguments import checked
 from heedful.settings.loading import plain
 from heedful.settings.options import Languages
+from heedful.settings.run import Config
 from heedful.storage.description import bundle_file_names, resolve_bundle
 from heedful.tasks.keywords import EvaluationKeywords
 from heedful.tasks.loading import from_keywords, hub_repo, load_translator, refuse_options_of_models
 from heedful.tasks.options import METRICS_SHOWN, EvaluationOptions, Notify, ScoringOptions, say_nothing
 from heedful.tasks.output_checks import check_output
-from heedful.text.pair import has_target_languages
+from heedful.text.pair import has_target_languages, languages_of_pairs
 
 Lines = str | Path | Sequence[str]
 _OF_OUTPUTS = {"tokenize", "lowercase", "resamples", "tgt_lang"}  # the options that need no model
@@ -81,6 +82,18 @@ def evaluate(
     return score([scored], [references], scoring, sources=sources, files=files)[0]
 
 
+def _test_text(options: EvaluationOptions, runs: Sequence[Path]) -> tuple[list[str] | None, list[list[str]]]:
+    """Read the sources, if they are given, and the references; both may be one TMX file."""
+    src, ref = options.src, options.ref
+    if src is None or not is_tmx(src, *ref):
+        references = [read_lines(stdin_or(path)) for path in ref]
+        return None if src is None else read_lines(stdin_or(src)), references
+    config = translator_for(runs[0], options).bundle.config if runs else Config()
+    languages = languages_of_pairs(config, **asdict(options.languages))
+    text = read_parallel(src, src, languages=languages)
+    return [*text.src], [[*text.tgt]]
+
+
 def _lines(text: Lines) -> list[str]:
     return read_lines(text) if isinstance(text, str | Path) else list(text)
 
@@ -105,8 +118,7 @@ def evaluate_systems(
     for name in metric_names(options.metric):
         metric_of(name)
     check_tokenizer(options.tokenize)
-    references = [read_lines(stdin_or(path)) for path in ref]
-    sources = None if src is None else read_lines(stdin_or(src))
+    sources, references = _test_text(options, runs)
     written = {path: read_lines(stdin_or(path)) for path in files}
     lines = sources or references[0]
     for path, others in (*zip(ref, references, strict=True), *written.items()):

@@ -26,12 +26,12 @@ from heedful.bulk.manifest import MANIFEST, Display, Manifest, Settings, check_s
 from heedful.bulk.shards import Report, ShardJob, list_shards, open_job, run_job
 from heedful.data.cleaning.pair import faulty_by
 from heedful.data.corpora import open_text, writing_to
-from heedful.data.files import FilledPairs, PairFiles, ParallelText
+from heedful.data.files import FilledPairs, PairFiles, ParallelText, WantedLanguages
 from heedful.data.store import ParallelStore, build_store, cache_directory
 from heedful.errors import ConfigError, CorpusError, InputError, TokenizerError
 from heedful.runtime.threads import check_workers, num_threads, using_threads
 from heedful.settings.loading import load_config, to_toml
-from heedful.settings.run import Config, DataConfig
+from heedful.settings.run import Config
 from heedful.settings.section import Section
 from heedful.storage.bundle import load_bundle
 from heedful.tasks.directory import CONFIG, TOKENIZER
@@ -63,11 +63,13 @@ class PairShards:
     targets: str | None
     target_of: Mapping[str, str]
     keys: tuple[str, str]
+    languages: WantedLanguages = (None, None)
     filters: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, data: DataConfig) -> "PairShards":
+    def of(cls, config: Config) -> "PairShards":
         """Return the shards that the settings name as directories, patterns, or URLs."""
+        data = config.data
         if empty := [key for key in ("pairs", "src", "tgt") if getattr(data, key) == ""]:
             raise ConfigError(f"--{empty[0]}: the path is empty; give the path of a text")
         if data.corpora or not (data.pairs or (data.src and data.tgt)):
@@ -89,7 +91,13 @@ class PairShards:
             sizes = {name: size + target_sizes[target_of[name]] for name, size in sizes.items()}
         source, keys = folder.location, (data.src_key, data.tgt_key)
         return cls(
-            sizes=sizes, source=source, targets=targets, target_of=target_of, keys=keys, filters=data.filters
+            sizes=sizes,
+            source=source,
+            targets=targets,
+            target_of=target_of,
+            keys=keys,
+            languages=(config.languages.src, config.languages.tgt),
+            filters=data.filters,
         )
 
     @contextmanager
@@ -104,7 +112,7 @@ class PairShards:
                 with folder.open(file) as there, path.open("wb") as here:
                     shutil.copyfileobj(there, here)
             paths.append(path)
-        yield PairFiles(tuple(paths), *self.keys)
+        yield PairFiles(tuple(paths), *self.keys, self.languages)
 
     def fingerprint(self, name: str) -> dict[str, Any]:
         """Return the size of a shard, and the checksums of its files."""
@@ -233,7 +241,7 @@ def prepare_shards(
     `on_ray` gives `train.threads` CPUs to each worker of a Ray cluster; `notify` is called with messages
     about what takes long.
     """
-    text, folder = PairShards.of(config.data), folder_at(output)
+    text, folder = PairShards.of(config), folder_at(output)
     threads = config.train.threads or (1 if on_ray else num_threads())
     check_workers("train.threads", threads)
     cache = cache_directory(config.data.cache_dir).absolute()  # the same on each machine

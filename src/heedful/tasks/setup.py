@@ -271,11 +271,11 @@ def _read(
     training text is ready, only the validation text is read.
     """
     data = config.data
-    valid = _given_validation(data, notices)
+    valid = _given_validation(config, notices)
     if is_ready and valid:
         return [], valid
     parts = data.corpora or (data,)
-    corpora = [each for part in parts if (each := _files(data, part.src, part.tgt, part.pairs))]
+    corpora = [each for part in parts if (each := _files(config, part.src, part.tgt, part.pairs))]
     if not corpora:
         raise ConfigError(
             "no training text: give --src and --tgt, or --pairs (data.src, data.tgt, data.pairs)"
@@ -307,13 +307,13 @@ def _read(
     return texts, valid
 
 
-def _given_validation(data: DataConfig, notices: Notices) -> list[HeldOut]:
+def _given_validation(config: Config, notices: Notices) -> list[HeldOut]:
     """Read the validation text that is given: of each corpus, or one for all."""
-    valid: list[HeldOut] = []
+    data, valid = config.data, list[HeldOut]()
     for corpus in data.corpora:
-        if files := _files(data, corpus.valid_src, corpus.valid_tgt, corpus.valid_pairs):
+        if files := _files(config, corpus.valid_src, corpus.valid_tgt, corpus.valid_pairs):
             valid.append(HeldOut(load_text(files), corpus))
-    if files := _files(data, data.valid_src, data.valid_tgt, data.valid_pairs):
+    if files := _files(config, data.valid_src, data.valid_tgt, data.valid_pairs):
         valid = [HeldOut(load_text(files))]
         tags = list(dict.fromkeys(corpus.tag for corpus in data.corpora))
         if len(tags) > 1 and None not in tags:  # a corpus without one: the tags are of provenance
@@ -351,10 +351,13 @@ def _with_tags(config: Config, corpus: CorpusConfig) -> Config:
     return config.replace(languages=languages.replace(**changed).model_dump())
 
 
-def _files(data: DataConfig, src: str | None, tgt: str | None, pairs: str | None) -> PairFiles | None:
+def _files(config: Config, src: str | None, tgt: str | None, pairs: str | None) -> PairFiles | None:
     """Return the files of a text, or None if there are none."""
     names = [pairs] if pairs else [src, tgt] if src and tgt else []
-    return PairFiles(tuple(map(Path, names)), data.src_key, data.tgt_key) if names else None
+    if not names:
+        return None
+    keys, languages = (config.data.src_key, config.data.tgt_key), (config.languages.src, config.languages.tgt)
+    return PairFiles(tuple(map(Path, names)), *keys, languages)
 
 
 def _check_overlap(
@@ -385,7 +388,9 @@ def _cleaning(text: ParallelText, valid: ParallelText, data: DataConfig, *option
         return "remove them from the training text"
     names = ("--valid-pairs",) if len(valid.sources) == 1 else ("--valid-src", "--valid-tgt")
     held_out = [word for option in zip(names, valid.sources, strict=True) for word in option]
-    keys = ["--src-key", data.src_key, "--tgt-key", data.tgt_key] if {"jsonl", "tsv"} & {*kinds} else []
+    keys = (
+        ["--src-key", data.src_key, "--tgt-key", data.tgt_key] if {"jsonl", "tsv", "tmx"} & {*kinds} else []
+    )
     command = shlex.join(["heedful", "inspect", *text.sources, *held_out, *keys, *options, "--fix", "DIR"])
     return f"{command} writes the training text without them"
 

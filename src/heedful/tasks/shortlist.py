@@ -19,6 +19,7 @@ from heedful.storage.bundle import load_bundle
 from heedful.tasks.loading import load_translator, local_bundle
 from heedful.tasks.options import SHORTLIST, ShortlistOptions
 from heedful.tasks.output_checks import check_output
+from heedful.text.pair import languages_of_pairs
 from heedful.text.special_tokens import SpecialTokens
 
 _CHUNK = 128  # lines translated at a time
@@ -160,7 +161,7 @@ def effect_of(
 
 def _learned(options: ShortlistOptions) -> Shortlist:
     bundle = load_bundle(local_bundle(options.run))
-    text = read_parallel(options.src, options.tgt)
+    text = read_parallel(options.src, options.tgt, languages=languages_of_pairs(bundle.config))
     some = np.unique(np.linspace(0, len(text) - 1, min(options.pairs, len(text))).round().astype(int))
     return Shortlist.learn(
         *encoded_pairs(text, some.tolist(), bundle.tokenizers),

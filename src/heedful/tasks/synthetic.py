@@ -12,7 +12,7 @@ A later start continues what was interrupted; one with other models, search, tex
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack, cast
@@ -21,9 +21,9 @@ from heedful.bulk.folders import folder_at
 from heedful.bulk.lines import LineLayout, LineTranslation, settings_of
 from heedful.bulk.manifest import Display, Manifest, check_settings, no_display
 from heedful.bulk.manifest import Settings as ManifestSettings
-from heedful.data.files import PairFiles, plain_name
+from heedful.data.files import PairFiles, WantedLanguages, is_tmx, plain_name, read_parallel
 from heedful.data.inspection import inspect_text, removed_filters
-from heedful.data.streams import Lines, count_lines, count_pairs, open_input
+from heedful.data.streams import Lines, count_lines, count_pairs, open_input, open_output, write_line
 from heedful.decoding.options import search_options
 from heedful.documents.formats import refuse_documents
 from heedful.errors import CorpusError, RunError
@@ -42,6 +42,7 @@ from heedful.tasks.notices import Listener
 from heedful.tasks.options import BackTranslationOptions, DistillOptions, Notify, say_nothing
 from heedful.tasks.prepare import with_vocabulary
 from heedful.tasks.training import Training, TrainResult
+from heedful.text.pair import languages_of_pairs
 
 SYNTHETIC, CLEAN, REMOVED = "synthetic", "clean", "removed.tsv"
 _NOT_SHOWN = ("resume", "settings")  # in the command of a model card; settings follow as --set
@@ -228,8 +229,11 @@ class _Pairs:
         self.options, self.notify = options, notify
         self.models, self.source, like, self.vocabulary = options.parts
         self.path = options.output / SYNTHETIC
+        self.memory = self.source if is_tmx(self.source) else None
+        if self.memory is not None:
+            self.source = self.path / "sources.txt"
         self.folder = folder_at(str(self.path))
-        self.name = self._name("" if like is None else plain_name(like).suffix)
+        self.name = self._name("" if like is None or is_tmx(like) else plain_name(like).suffix)
         self.translated, self.clean = self.path / self.name, self.path / CLEAN
         both = self.source, self.translated
         self.files = both[::-1] if options.makes_sources else both
@@ -271,9 +275,11 @@ class _Pairs:
             count_pairs(Path(corpus["src"]), Path(corpus["tgt"]))
         if options.valid_src and options.valid_tgt:
             count_pairs(options.valid_src, options.valid_tgt)
+        source = self.memory or source
         if not source.is_file() or source.suffix == ".parquet":
             raise CorpusError(f"{source}: is no file of lines; give one with a sentence a line")
-        refuse_documents([str(source)])
+        if self.memory is None:
+            refuse_documents([str(source)])
         if self.folder.exists():
             if options.resume:
                 return
@@ -297,6 +303,16 @@ class _Pairs:
             if old is not None:
                 self.notify(f"the old run is in {old} now")
         self.folder.create()
+        if self.memory is not None:
+            text = read_parallel(self.memory, self.memory, languages=self._languages())
+            with open_output(self.source) as file:
+                for sentence in text.src:
+                    write_line(file, sentence)
+
+    def _languages(self) -> WantedLanguages:
+        """Return the languages of the models, as far as they are known."""
+        config = self.translation.translator.bundle.config
+        return languages_of_pairs(config, **asdict(self.options.languages))
 
     def check_settings(self) -> None:
         """Check that an earlier start had the same settings; write them at the first one."""
@@ -360,7 +376,10 @@ class _Pairs:
         src, tgt = (str(self.clean / f"train{suffix}") for suffix in suffixes)
         synthetic = {"src": src, "tgt": tgt, "tag": options.tag or None, "weight": options.weight}
         corpora.append({**synthetic, "provenance": provenance})
+        src_language, tgt_language = (None, None) if self.memory is None else self._languages()
         text = {
+            "languages.src": src_language,
+            "languages.tgt": tgt_language,
             "data.valid_src": options.valid_src,
             "data.valid_tgt": options.valid_tgt,
             "tokenizer.bundle": self.vocabulary,

@@ -113,6 +113,15 @@ def pair_of(config: Config) -> Pair | None:
     return None
 
 
+def languages_of_pairs(
+    config: Config, *, src_lang: str | None = None, tgt_lang: str | None = None
+) -> tuple[str | None, str | None]:
+    """Return the languages of pairs for a model, as far as the model or the tags for it say them."""
+    pair = pair_of(config)
+    src, tgt = (language_code(tag) if tag else None for tag in (src_lang, tgt_lang))
+    return (src or pair.src, tgt or pair.tgt) if pair else (src, tgt)
+
+
 def _ending(name: str | None) -> str:
     """Return the end of a file's name that may be a language: two or three letters."""
     path = Path(name or "")

@@ -39,7 +39,7 @@ class Align:
     """
 
     run: Run
-    src: Annotated[Path, Option("Source lines; .gz too, - for stdin.")]
+    src: Annotated[Path, Option("Source lines; .gz too, - for stdin. A TMX file may be source and target.")]
     tgt: Annotated[Path, Option("Their translations, line by line; .gz too, - for stdin.")]
     layer: Annotated[
         int | None,
@@ -89,8 +89,8 @@ def command(task: Align) -> None:
     total = count_pairs(task.src, task.tgt)
     with ExitStack() as stack:
         stack.enter_context(warnings_on_stderr())
-        pairs, _ = open_pairs(stack, task.src, task.tgt)
         translator = load_translator(task.run, task.languages, task.runtime, notify=notify)
+        pairs, _ = open_pairs(stack, task.src, task.tgt, translator.bundle.config, task.languages)
         alignments = align_pairs(
             translator, pairs, layer=task.layer, shift=task.shift, max_source_tokens=task.max_source_tokens
         )

@@ -32,8 +32,8 @@ class Inspect:
     paths: Annotated[
         list[Path] | None,
         Option(
-            "A run, a bundle, or the id of one on the hub; or parallel text, as two files or one .tsv or "
-            ".jsonl; .gz too.",
+            "A run, a bundle, or the id of one on the hub; or parallel text, as two files or one .tsv, "
+            ".tmx or .jsonl; .gz too.",
             metavar="RUN | SRC TGT",
             is_argument=True,
         ),
@@ -58,8 +58,8 @@ def command(task: Inspect) -> None:
         (len(paths) > 2, f"give a run, or the two files of a text; these are {len(paths)} paths"),
         (
             paths and not is_text and paths[0].is_file(),
-            f"{' '.join(map(str, paths))}: is one file: for parallel text give SRC and TGT, or one .tsv or "
-            ".jsonl; for a model give its directory",
+            f"{' '.join(map(str, paths))}: is one file: for parallel text give SRC and TGT, or one .tsv, "
+            ".tmx or .jsonl; for a model give its directory",
         ),
         (
             not is_text and has_options_of_text,

@@ -51,7 +51,7 @@ class Score:
     """
 
     run: Run
-    src: Annotated[Path, Option("Source lines; .gz too, - for stdin.")]
+    src: Annotated[Path, Option("Source lines; .gz too, - for stdin. A TMX file may be source and target.")]
     tgt: Annotated[Path, Option("Their translations, line by line; .gz too, - for stdin.")]
     tgt_ids: Annotated[
         bool,
@@ -89,7 +89,7 @@ def command(task: Score) -> None:
     perplexity = Perplexity()
     with ExitStack() as stack:
         stack.enter_context(warnings_on_stderr())
-        (lines, tgt_name), prefixes = open_pairs(stack, task.src, task.tgt), None
+        prefixes = None
         if task.prefix is not None:
             prefixes = Lines(*stack.enter_context(open_input(task.prefix))).strictly()
         translator = load_translator(
@@ -105,11 +105,13 @@ def command(task: Score) -> None:
                 f"{task.run}: not calibrated (an ensemble never is), so that its confidence is not known; "
                 "first give heedful evaluate --calibrate lines with references"
             )
+        config = translator.bundle.config
+        lines, tgt_name = open_pairs(stack, task.src, task.tgt, config, task.languages)
         pairs = score_pairs(
             translator,
             lines,
             tgt_ids=task.tgt_ids,
-            options=search_options(task.search, translator.bundle.config.decode),
+            options=search_options(task.search, config.decode),
             prefixes=prefixes,
             name=tgt_name,
         )

@@ -68,8 +68,15 @@ def test_tags_of_the_same_language_match(
 def test_a_model_without_languages_takes_those_of_the_file(tmp_path: Path) -> None:
     two, three = tuv("de", "Katze") + tuv("en", "cat"), tuv("fr", "chat")
     assert units_of(tmp_path / "a.tmx", tmx(two), src=None, tgt=None) == [("cat", "Katze")]
-    with pytest.raises(InputError, match="does not name its target language"):
-        units_of(tmp_path / "a.tmx", tmx(two + three), src=None, tgt=None)
+    for units in ([two + three], [two, tuv("en", "dog") + tuv("fr", "chien")]):
+        with pytest.raises(InputError, match="does not name its target language.*several: de, en, fr"):
+            units_of(tmp_path / "a.tmx", tmx(*units), src=None, tgt=None)
+
+
+def test_without_a_source_language_all_units_have_that_of_the_first(tmp_path: Path) -> None:
+    units = [tuv("de", "Katze") + tuv("en", "cat"), tuv("en", "dog") + tuv("de", "Hund")]
+    text = tmx(*units, header='<header srclang="*all*"/>')
+    assert units_of(tmp_path / "a.tmx", text, src=None, tgt=None) == [("Katze", "cat"), ("Hund", "dog")]
 
 
 def test_a_memory_of_other_languages_may_be_empty(tmp_path: Path) -> None:
@@ -120,6 +127,7 @@ ONE_UNIT = tuv("en", "a") + tuv("de", "b")
         ("<html/>", "no TMX: it begins with the element html"),
         (tmx(ONE_UNIT, head=BOMB), "entities are not expanded"),
         (tmx(tuv("en", "&file;") + tuv("de", "b"), head="<tmx>"), "undefined entity"),
+        (tmx(tuv("en", "a") + "\n" + tuv("de", "M&auml;dchen")), "line 4: .* entity &auml;"),
         (tmx(ONE_UNIT)[:-9], "unclosed token"),
         (tmx(tuv("en", "<hi>" * 300)), "more than 200 elements"),
         (tmx(tuv("en", "a" * (2**20 + 1))), "more than 1,048,576 characters"),
