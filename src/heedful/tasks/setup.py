@@ -97,12 +97,8 @@ class HeldOut:
         return "-".join(filter(None, tags)) or Path(self.text.sources[-1]).name
 
     def config(self, config: Config) -> Config:
-        """Return the configuration with the tags and the files of this text."""
-        if self.corpus is None:
-            return config
-        corpus, names = self.corpus, ("valid_src", "valid_tgt", "valid_pairs")
-        files = {name: getattr(corpus, name) for name in names if corpus.has_validation}
-        return _with_tags(config, corpus).replace(data=config.data.replace(**files, corpora=()).model_dump())
+        """Return the configuration with the tags of this text."""
+        return config if self.corpus is None else _with_tags(config, self.corpus)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from heedful.runtime.threads import restored_threads
 from heedful.settings.loading import load_config
 from heedful.settings.options import EngineChoice
 from heedful.settings.plugins import changed_plugins, check_arguments, function_part, plugin_part
-from heedful.settings.run import Config
+from heedful.settings.run import Config, CorpusConfig
 from heedful.storage.bundle import Bundle, save_bundle
 from heedful.tasks.card import model_card, shared_config
 from heedful.tasks.directory import (
@@ -366,7 +366,9 @@ class _Sample:
         """Return the first sentences of a validation text."""
         own, text = held_out.config(config), held_out.text
         references = text.tgt[:number]
-        return cls(held_out.name, own, text.src[:number], references, tokenizer_of(own, references))
+        return cls(
+            held_out.name, own, text.src[:number], references, tokenizer_of(own, references, held_out.corpus)
+        )
 
 
 class DecodingValidator:
@@ -435,9 +437,10 @@ class DecodingValidator:
         return {**scores, **means, CUT_OUTPUTS: cut_outputs}
 
 
-def tokenizer_of(config: Config, references: Sequence[str]) -> str:
-    """Return sacreBLEU's tokenizer for the validation text: as set, or by its language."""
-    data = config.data
-    names = (data.valid_tgt, data.tgt_key, data.valid_pairs, data.first_text[1], data.pairs)
+def tokenizer_of(config: Config, references: Sequence[str], corpus: CorpusConfig | None) -> str:
+    """Return sacreBLEU's tokenizer for the validation text, of a corpus or all: as set, or by its language."""
+    data, own = config.data, corpus or config.data
+    of_training = (own.tgt, own.pairs) if corpus else (data.first_text[1], data.pairs)
+    names = (own.valid_tgt, data.tgt_key, own.valid_pairs, *of_training)
     language = config.languages.target or language_of_files(names, [references])
     return tokenization_of([references], language=language, tokenize=config.valid.tokenize).bleu

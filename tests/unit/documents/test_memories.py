@@ -69,7 +69,7 @@ def test_a_model_without_languages_takes_those_of_the_file(tmp_path: Path) -> No
     two, three = tuv("de", "Katze") + tuv("en", "cat"), tuv("fr", "chat")
     assert units_of(tmp_path / "a.tmx", tmx(two), src=None, tgt=None) == [("cat", "Katze")]
     for units in ([two + three], [two, tuv("en", "dog") + tuv("fr", "chien")]):
-        with pytest.raises(InputError, match="does not name its target language.*several: de, en, fr"):
+        with pytest.raises(InputError, match=r"does not name its target language.*several: de, en, fr"):
             units_of(tmp_path / "a.tmx", tmx(*units), src=None, tgt=None)
 
 
