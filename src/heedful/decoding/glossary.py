@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from heedful.data.files import read_lines
+from heedful.decoding.glossary_files import is_language, read_table
 from heedful.decoding.steps import Bools
 from heedful.decoding.terms import Form, Term
 from heedful.errors import InputError
@@ -118,21 +118,21 @@ class Glossary:
     @classmethod
     @checked
     def load(cls, path: str | Path) -> Self:
-        """Read a file of lines `source<TAB>target`, or `source<TAB>target<TAB>case`.
+        """Read a table of source, target and perhaps `case`: with tabs, `.csv`, or `.xlsx` (its first sheet).
 
-        Target forms are separated by `|`, and `*` at the end of a term means any ending. A backslash before
-        these signs takes their meaning away.
+        A head is left out: source and target, or the codes or English names of two languages. The text is
+        UTF-8, or UTF-16 with a byte order mark. As in DeepL's CSV, a third and a fourth column may have the
+        languages. Target forms are separated by `|`, and `*` at the end of a term means any ending. A
+        backslash before these signs takes their meaning away.
 
         Raises:
             CorpusError: a file that cannot be read.
             InputError: a bad line; the message names the file and the first one.
         """
         entries: dict[TermText, tuple[int, Entry]] = {}
-        for number, line in enumerate(read_lines(Path(path)), start=1):
-            if not line.strip():
-                continue
+        for number, cells in read_table(Path(path)):
             try:
-                entry = _parse_line(line)
+                entry = _parse_row(cells)
                 before, _ = entries.setdefault(entry.source, (number, entry))
                 if before != number:
                     raise InputError(
@@ -287,13 +287,21 @@ def _stands_at(words: Sequence[str], at: int, own: Sequence[str], term: TermText
     return there[-1].startswith(own[-1]) if term.any_ending else there[-1] == own[-1]
 
 
-def _parse_line(line: str) -> Entry:
-    source, *others = line.split("\t")
+def _parse_row(cells: Sequence[str]) -> Entry:
+    source, *others = cells
     if not others:
-        raise InputError("has no tab; write the source term, a tab, and its target form")
+        raise InputError(
+            "has no second column; write the source term, a tab (in .csv a comma), and its target form"
+        )
     target, *options = [others[0], *map(str.strip, others[1:])]
-    if options not in ([], [""], [_MATCH_CASE]):
-        raise InputError(f"the third column may only be {_MATCH_CASE!r}, and there is no fourth")
+    if len(options) == 2 and all(map(is_language, options)):
+        options = []
+    while options and not options[-1]:
+        options.pop()
+    if options not in ([], [_MATCH_CASE]):
+        raise InputError(
+            f"the third column may only be {_MATCH_CASE!r}, and there is no fourth, unless they are languages"
+        )
     return _entry(_parse_forms(source), _parse_forms(target), match_case=options == [_MATCH_CASE])
 
 
