@@ -4,7 +4,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Self
@@ -54,11 +54,13 @@ class Entry:
         targets: the alternative forms; a translation must contain one.
         match_case: whether the source must match in case. Otherwise case is ignored, except in a term of
             capitals only, such as "US".
+        line: the number of its line in a file; 0: it comes from no file.
     """
 
     source: TermText
     targets: tuple[TermText, ...]
     match_case: bool = False
+    line: int = field(default=0, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -129,18 +131,35 @@ class Glossary:
             CorpusError: a file that cannot be read.
             InputError: a bad line; the message names the file and the first one.
         """
-        entries: dict[TermText, tuple[int, Entry]] = {}
+        entries: dict[TermText, Entry] = {}
         for number, cells in read_table(Path(path)):
             try:
-                entry = _parse_row(cells)
-                before, _ = entries.setdefault(entry.source, (number, entry))
+                entry = replace(_parse_row(cells), line=number)
+                before = entries.setdefault(entry.source, entry).line
                 if before != number:
                     raise InputError(
                         f"{str(entry.source)!r} is in line {before:,} already; give | between them"
                     )
             except InputError as error:
                 raise InputError(f"{path}: line {number:,}: {error}") from None
-        return cls(tuple(entry for _, entry in entries.values()))
+        return cls(tuple(entries.values()))
+
+    def check_writable(self, tokenizer: Tokenizer, path: str) -> None:
+        """Check that a vocabulary has at least one target form of each term of a file.
+
+        Raises:
+            InputError: naming the file, the line and what the vocabulary lacks.
+        """
+        first_forms = tokenizer.encode_batch([entry.targets[0].text for entry in self.entries])
+        for entry, ids in zip(self.entries, first_forms, strict=True):
+            if tokenizer.unk_id not in ids:
+                continue
+            lacking = [tokenizer.unknown_text(form.text) for form in entry.targets]
+            if all(lacking):
+                raise InputError(
+                    f"{path}: line {entry.line:,}: {str(entry.targets[0])!r} has {lacking[0]!r}, which the "
+                    "vocabulary lacks; give another form, or take the line out"
+                )
 
     def __repr__(self) -> str:
         return f"Glossary({len(self.entries):,} terms, sha256 {self._digest})"

@@ -155,6 +155,30 @@ def test_a_bad_table_is_named_with_its_line(tmp_path: Path, name: str, content: 
     assert "\n" not in message
 
 
+@pytest.mark.parametrize(
+    ("target", "lacking"), [("Kater", None), ("猫|Kater", None), ("Kater|猫", None), ("Kater 猫", "猫")]
+)
+def test_a_term_that_cannot_be_written_is_refused(tmp_path: Path, target: str, lacking: str | None) -> None:
+    glossary = Glossary.load(written(tmp_path, f"dog\tHund\n\ncat\t{target}\n"))
+    tokenizer = memorised().tokenizers.tgt
+    if lacking is None:
+        glossary.check_writable(tokenizer, "terms.tsv")
+        return
+    with pytest.raises(InputError, match=rf"terms\.tsv: line 3: .* has '{lacking}', which the vocabulary"):
+        glossary.check_writable(tokenizer, "terms.tsv")
+
+
+@pytest.mark.parametrize("prefix", ["🐱 der", "der 🐱", "🐱"])
+def test_a_prefix_that_cannot_be_written_is_refused(prefix: str) -> None:
+    translator = Translator(memorised())
+    for write in (
+        translator.translate,
+        lambda texts, prefixes: translator.score(texts, SOURCES[:2], prefixes=prefixes),
+    ):
+        with pytest.raises(InputError, match=r"line 2: the prefix has '🐱', which the vocabulary lacks"):
+            write(SOURCES[:2], prefixes=["der", prefix])
+
+
 def test_a_first_term_is_no_head(tmp_path: Path) -> None:
     glossary = Glossary.load(written(tmp_path, "no\tno\nFrench\tfranzösisch\n"))
     assert len(glossary.entries) == 2
