@@ -137,8 +137,8 @@ def test_the_public_surface_is_pinned() -> None:
     functions = {
         "attention_of", "back_translate", "causal_mask", "distill", "download_bundle", "evaluate",
         "export_model", "import_model", "load_bundle", "load_config", "load_model", "load_plugin",
-        "padding_mask", "record_attention", "save_bundle", "save_model", "train", "translate_file",
-        "translate_text",
+        "padding_mask", "record_attention", "save_bundle", "save_model", "sinusoids", "train",
+        "translate_file", "translate_text",
     }  # fmt: skip
     assert set(dir(heedful)) == set(heedful.__all__) == errors | classes | functions | {"__version__"}
     assert all(getattr(heedful, name) is not None for name in heedful.__all__)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from heedful.evaluation.metrics import EvaluationReport
     from heedful.interop.huggingface.hub import download_bundle
     from heedful.model.attention import causal_mask, padding_mask
+    from heedful.model.positions import sinusoids
     from heedful.model.transformer import Transformer
     from heedful.ops.attention import record_attention
     from heedful.settings.loading import load_config
@@ -86,6 +87,7 @@ __all__ = [
     "record_attention",
     "save_bundle",
     "save_model",
+    "sinusoids",
     "train",
     "translate_file",
     "translate_text",
@@ -100,6 +102,7 @@ _NAMES = {
     "evaluation.metrics": ("EvaluationReport",),
     "interop.huggingface.hub": ("download_bundle",),
     "model.attention": ("causal_mask", "padding_mask"),
+    "model.positions": ("sinusoids",),
     "model.transformer": ("Transformer",),
     "ops.attention": ("record_attention",),
     "settings.loading": ("load_config",),

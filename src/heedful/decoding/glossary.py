@@ -4,14 +4,14 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from heedful.data.files import read_lines
+from heedful.decoding.glossary_files import is_language, read_table
 from heedful.decoding.steps import Bools
 from heedful.decoding.terms import Form, Term
 from heedful.errors import InputError
@@ -54,11 +54,13 @@ class Entry:
         targets: the alternative forms; a translation must contain one.
         match_case: whether the source must match in case. Otherwise case is ignored, except in a term of
             capitals only, such as "US".
+        line: the number of its line in a file; 0: it comes from no file.
     """
 
     source: TermText
     targets: tuple[TermText, ...]
     match_case: bool = False
+    line: int = field(default=0, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -118,29 +120,46 @@ class Glossary:
     @classmethod
     @checked
     def load(cls, path: str | Path) -> Self:
-        """Read a file of lines `source<TAB>target`, or `source<TAB>target<TAB>case`.
+        """Read a table of source, target and perhaps `case`: with tabs, `.csv`, or `.xlsx` (its first sheet).
 
-        Target forms are separated by `|`, and `*` at the end of a term means any ending. A backslash before
-        these signs takes their meaning away.
+        A head is left out: source and target, or the codes or English names of two languages. The text is
+        UTF-8, or UTF-16 with a byte order mark. As in DeepL's CSV, a third and a fourth column may have the
+        languages. Target forms are separated by `|`, and `*` at the end of a term means any ending. A
+        backslash before these signs takes their meaning away.
 
         Raises:
             CorpusError: a file that cannot be read.
             InputError: a bad line; the message names the file and the first one.
         """
-        entries: dict[TermText, tuple[int, Entry]] = {}
-        for number, line in enumerate(read_lines(Path(path)), start=1):
-            if not line.strip():
-                continue
+        entries: dict[TermText, Entry] = {}
+        for number, cells in read_table(Path(path)):
             try:
-                entry = _parse_line(line)
-                before, _ = entries.setdefault(entry.source, (number, entry))
+                entry = replace(_parse_row(cells), line=number)
+                before = entries.setdefault(entry.source, entry).line
                 if before != number:
                     raise InputError(
                         f"{str(entry.source)!r} is in line {before:,} already; give | between them"
                     )
             except InputError as error:
                 raise InputError(f"{path}: line {number:,}: {error}") from None
-        return cls(tuple(entry for _, entry in entries.values()))
+        return cls(tuple(entries.values()))
+
+    def check_writable(self, tokenizer: Tokenizer, path: str) -> None:
+        """Check that a vocabulary has at least one target form of each term of a file.
+
+        Raises:
+            InputError: naming the file, the line and what the vocabulary lacks.
+        """
+        first_forms = tokenizer.encode_batch([entry.targets[0].text for entry in self.entries])
+        for entry, ids in zip(self.entries, first_forms, strict=True):
+            if tokenizer.unk_id not in ids:
+                continue
+            lacking = [tokenizer.unknown_text(form.text) for form in entry.targets]
+            if all(lacking):
+                raise InputError(
+                    f"{path}: line {entry.line:,}: {str(entry.targets[0])!r} has {lacking[0]!r}, which the "
+                    "vocabulary lacks; give another form, or take the line out"
+                )
 
     def __repr__(self) -> str:
         return f"Glossary({len(self.entries):,} terms, sha256 {self._digest})"
@@ -287,13 +306,21 @@ def _stands_at(words: Sequence[str], at: int, own: Sequence[str], term: TermText
     return there[-1].startswith(own[-1]) if term.any_ending else there[-1] == own[-1]
 
 
-def _parse_line(line: str) -> Entry:
-    source, *others = line.split("\t")
+def _parse_row(cells: Sequence[str]) -> Entry:
+    source, *others = cells
     if not others:
-        raise InputError("has no tab; write the source term, a tab, and its target form")
+        raise InputError(
+            "has no second column; write the source term, a tab (in .csv a comma), and its target form"
+        )
     target, *options = [others[0], *map(str.strip, others[1:])]
-    if options not in ([], [""], [_MATCH_CASE]):
-        raise InputError(f"the third column may only be {_MATCH_CASE!r}, and there is no fourth")
+    if len(options) == 2 and all(map(is_language, options)):
+        options = []
+    while options and not options[-1]:
+        options.pop()
+    if options not in ([], [_MATCH_CASE]):
+        raise InputError(
+            f"the third column may only be {_MATCH_CASE!r}, and there is no fourth, unless they are languages"
+        )
     return _entry(_parse_forms(source), _parse_forms(target), match_case=options == [_MATCH_CASE])
 
 

@@ -18,6 +18,7 @@ from heedful.settings.keywords import StrategySettings
 from heedful.settings.options import BeamOptions, SharedOptions, kinds_of
 from heedful.settings.plugins import plugin_part
 from heedful.settings.run import Config, DecodeConfig
+from heedful.settings.words import SEARCH_WORDS
 
 T = TypeVar("T")
 STRATEGIES: dict[str, type[Strategy]] = {
@@ -85,7 +86,7 @@ class SearchOptions(SharedOptions):
         """
         strategy = strategy or BeamSearch()
         of_strategy = names_of(type(strategy))
-        check_names(settings, of_strategy | names_of(SharedOptions))
+        check_names(settings, of_strategy | names_of(SharedOptions), ("strategy",))
         shared: dict[str, Any] = {**settings}
         if changes := {name: shared.pop(name) for name in of_strategy & shared.keys()}:
             strategy = replace(cast(Any, strategy), **changes)
@@ -134,7 +135,8 @@ def check_names(
             of the function's own `parameters`.
     """
     for name in sorted(settings.keys() - known):
-        raise OptionError(f"unknown option {name!r}{suggestion(name, sorted({*known, *parameters}))}")
+        close = suggestion(name, sorted({*known, *parameters}), SEARCH_WORDS)
+        raise OptionError(f"unknown option {name!r}{close}")
 
 
 def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> SearchOptions:

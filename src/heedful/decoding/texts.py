@@ -141,7 +141,7 @@ class TextCodec:
         """
         src, tgt = self.tokenizers.src, self.tokenizers.tgt
         lines, most = EncodedLines(texts), self.max_tokens(options)
-        encoded = zip(texts, _encoded(src, texts), _prefix_ids(tgt, prefixes, texts), strict=True)
+        encoded = zip(texts, _encoded(src, texts), _prefix_ids(tgt, prefixes, texts, first_line), strict=True)
         for number, (text, ids, prefix) in enumerate(encoded, start=first_line):
             segments, gaps, encoded_segments = [text], [""], [ids]
             if most is not None and len(ids) > most:
@@ -296,9 +296,10 @@ class TextCodec:
                 source = output = []
             read.append(source)
             written.append(output)
+        of_prefixes = _prefix_ids(tgt, prefixes, sources, first_line)
         of_texts = [
             Source.of(ids, options, prefix=prefix, longest=self.position_limit)
-            for ids, prefix in zip(read, _prefix_ids(tgt, prefixes, sources), strict=True)
+            for ids, prefix in zip(read, of_prefixes, strict=True)
         ]
         return of_texts, written, left_out
 
@@ -375,10 +376,23 @@ class TextCodec:
         ]
 
 
-def _prefix_ids(tgt: Tokenizer, prefixes: Sequence[str] | None, texts: Sequence[str]) -> Ids:
-    """Return the ids of the prefix of each text; InputError for unequal numbers of them."""
+def _prefix_ids(tgt: Tokenizer, prefixes: Sequence[str] | None, texts: Sequence[str], first_line: int) -> Ids:
+    """Return the ids of the prefix of each text.
+
+    Raises:
+        InputError: unequal numbers of them, or a prefix with a character that the vocabulary lacks.
+    """
     check_one_for_each("prefixes", prefixes, "texts", texts)
-    return [[] for _ in texts] if prefixes is None else tgt.encode_batch(prefixes)
+    if prefixes is None:
+        return [[] for _ in texts]
+    of_prefixes = tgt.encode_batch(prefixes)
+    for number, (prefix, ids) in enumerate(zip(prefixes, of_prefixes, strict=True), start=first_line):
+        if tgt.unk_id in ids:
+            lacking = shown(tgt.unknown_text(prefix))
+            raise InputError(
+                f"line {number:,}: the prefix has {lacking}, which the vocabulary lacks; take it out of it"
+            )
+    return of_prefixes
 
 
 def _leaves_out(line: int, src: Sequence[int], tgt: Sequence[int], limits: Mapping[str, int | None]) -> bool:

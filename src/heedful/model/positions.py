@@ -16,6 +16,9 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
     PE(pos, 2i) = sin(pos / 10000^(2i / d_model)) and PE(pos, 2i + 1) = cos of the same angle. The angles are
     computed in float64: at position 5,000 a bfloat16 angle would be off by more than a turn.
+
+    >>> heedful.sinusoids(50, 512).shape
+    torch.Size([50, 512])
     """
     positions = torch.arange(length, dtype=torch.float64)[:, None]
     even_dimensions = torch.arange(0, d_model, 2, dtype=torch.float64)

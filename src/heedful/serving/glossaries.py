@@ -1,7 +1,5 @@
 """Glossaries of the clients, in a file that survives a kill, and DeepL's formats of their entries."""
 
-import csv
-import io
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -14,6 +12,7 @@ from cachetools import LRUCache
 from pydantic import BaseModel
 
 from heedful import Glossary, InputError, Pair
+from heedful.decoding.glossary_files import Row, csv_rows, is_head
 from heedful.documents import primary_language
 from heedful.runtime.durable import why_not_written
 from heedful.serving.access import locked, put_private_file
@@ -207,18 +206,19 @@ def owned(glossaries: dict[str, StoredGlossary], owner: str, glossary_id: str) -
 def parse_entries(text: str, form: Literal["tsv", "csv"], pair: tuple[str, str]) -> dict[str, str]:
     """Return the entries of DeepL's TSV or CSV: source and target, and in CSV perhaps the two languages.
 
+    As in a file of the command, CSV may have semicolons, and the first row may name the columns.
+
     Raises:
         InvalidError: naming the first bad line.
     """
     try:
-        rows = _rows(text, form)
-    except csv.Error as error:
+        rows = [row for row in _rows(text, form) if any(map(str.strip, row.cells))]
+        rows = rows[1:] if rows and is_head(rows[0].cells) else rows
+    except InputError as error:
         raise InvalidError(f"Invalid glossary entries provided: {error}") from None
     entries: dict[str, str] = {}
-    for number, row in enumerate(rows, start=1):
+    for number, row in rows:
         cells = [cell.strip() for cell in row]
-        if not any(cells):
-            continue
         problem = _problem(cells, form, pair)
         if cells[0] in entries:
             problem = problem or f"duplicates the source {cells[0]!r}"
@@ -234,10 +234,11 @@ def parse_entries(text: str, form: Literal["tsv", "csv"], pair: tuple[str, str])
     return entries
 
 
-def _rows(text: str, form: str) -> list[list[str]]:
+def _rows(text: str, form: str) -> list[Row]:
+    lines = _LINE_END.split(text)
     if form == "csv":
-        return list(csv.reader(io.StringIO(text), strict=True))
-    return [line.split("\t") for line in _LINE_END.split(text)]
+        return csv_rows(lines)
+    return [Row(number, line.split("\t")) for number, line in enumerate(lines, start=1)]
 
 
 def _problem(cells: Sequence[str], form: str, pair: tuple[str, str]) -> str:

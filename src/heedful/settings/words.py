@@ -52,3 +52,12 @@ WORDS = {
     "huggingface": "marian",
     "transformers": "marian",
 }
+
+# Arguments of transformers' `generate`.
+SEARCH_WORDS = {
+    "num_beams": "beam_size",
+    "num_return_sequences": "n_best",
+    "max_new_tokens": "max_length",
+    "min_new_tokens": "min_length",
+    "do_sample": "strategy",
+}

@@ -337,7 +337,9 @@ def _load(
         )
     search = search_options({**options.search, "n_best": options.n_best}, translator.bundle.config.decode)
     if options.glossary is not None:
-        search = replace(search, glossary=Glossary.load(options.glossary))
+        glossary = Glossary.load(options.glossary)
+        glossary.check_writable(translator.bundle.tokenizers.tgt, str(options.glossary))
+        search = replace(search, glossary=glossary)
     layout = LineLayout(
         json=options.json,
         scores=options.scores,

@@ -19,16 +19,19 @@ _SENTENCE_END = re.compile(
     rf"(?:(?<=[.!?…։])|(?<=[.!?…։]'')|(?<=[.!?…։][\"'»”’)\]}}]))\s+"
     rf"|(?<=[{_IDEOGRAPHIC}])(?![{_IDEOGRAPHIC}{_CLOSING}.]|$)\s*"
 )
-# Where a longer sentence is split, the best first: at punctuation, at spaces.
+# Where a longer sentence is split if it has no doubtful end, the best first: at punctuation, at spaces.
 _BOUNDARIES = (re.compile(r"(?<=[,;:–—])\s+|[、，；：،؛]+"), re.compile(r"\s+"))
 # What no sentence starts with: closing punctuation, or the quote that ends the one before.
 _NO_START = re.compile(r"[,;:.!?…)\]}»”’%/]|[\"'`]+(?:\s|$)")
 # What ends in a full stop within a sentence: initials (J.), dotted abbreviations (e.g.), and these.
 _ABBREVIATION = re.compile(
     r"(?<!\w)(?:[^\W\d_a-z]|\w\.\s?\w|(?i:dr|mr|mrs|ms|prof|st|sr|sra|jr|capt|gen|lt|sgt|rev|hon|gov|sen|rep|col"
-    r"|mme|mlle|hr|fr|bzw|vs|v|av|al|cf|ca|approx|sog))\.$"
+    r"|mme|mlle|hr|fr|bzw|vs|v|av|al|cf|ca|approx|sog|მაგ|იხ))\.$"
     r"|(?<!\S)\(?\d{1,2}[°º]?\.$"  # 25. Dezember, or the number of a list
 )
+_UNCASED = re.compile(
+    "[\u10d0-\u10ff]"
+)  # Georgian, lower case in name only: Unicode's text segmentation, UAX 29
 _ELLIPSIS = re.compile(r"(?:…|\.\.|\([.!?…]+\))$")  # or a full stop that is spoken of: (.)
 _LETTER = re.compile(r"(?<!\w)\w\.$")  # z. B.
 _BEFORE_NUMBERS = re.compile(r"(?<!\w)[^\W\d_]{1,4}[°º]?\.$")  # No. p. Abs. Sept. nº.
@@ -50,7 +53,8 @@ class Sentence:
 def split_sentences(text: str, *, within_lines: bool = True, at_line_ends: bool = True) -> list[Sentence]:
     r"""Return the sentences of a text, each with the white space before it; the last may have no text.
 
-    In doubt a sentence goes on: before a small letter, after an ellipsis, abbreviation, initial or ordinal.
+    In doubt a sentence goes on: before a small letter (Georgian has none), after an ellipsis, abbreviation,
+    initial or ordinal.
 
     >>> [(sentence.space, sentence.text) for sentence in split_sentences(" Hello. How are you?\n\nFine! ")]
     [(' ', 'Hello.'), (' ', 'How are you?'), ('\n\n', 'Fine!'), (' ', '')]
@@ -72,7 +76,8 @@ def split_sentences(text: str, *, within_lines: bool = True, at_line_ends: bool 
 def split_text(text: str, tokenizer: Tokenizer | None, limit: int) -> list[Sentence]:
     """Split a text of more than `limit` tokens into parts, in time linear in its length.
 
-    It is split at the ends of all sentences; a longer sentence at punctuation, else at spaces, else between
+    It is split at the ends of all sentences; a longer one before small letters after a full stop, else at
+    punctuation, else at spaces, else between
     tokens, into parts of about equal length.
 
     Args:
@@ -135,8 +140,11 @@ def _pieces(text: str, ends: Iterable[int]) -> list[str]:
     return [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
 
 
-def _goes_on(line: str, stop: int, start: int) -> bool:
-    """Return whether a sentence goes on behind a full stop, if the next would start at `start`."""
+def _goes_on(line: str, stop: int, start: int, *, before_small: bool = True) -> bool:
+    """Return whether a sentence goes on behind a full stop, if the next would start at `start`.
+
+    With `before_small`, it does before a small letter.
+    """
     before, after = line[max(0, stop - _AROUND) : stop], line[start : start + _AROUND]
     if start == stop or before[-1] in _IDEOGRAPHIC or not after:
         return False
@@ -144,7 +152,9 @@ def _goes_on(line: str, stop: int, start: int) -> bool:
         return True
     if before[-2:-1].isspace():  # tokenised: a full stop is a word of its own
         return False
-    if after[0].islower() or (after[1:2] == "." and _LETTER.search(before)):
+    if before_small and after[0].islower() and not _UNCASED.match(after):
+        return True
+    if after[1:2] == "." and _LETTER.search(before):
         return True
     if after[0].isdigit() and _BEFORE_NUMBERS.search(before):
         return True
@@ -155,13 +165,23 @@ def _split(text: str, tokenizer: Tokenizer | None, limit: int, *, level: int = 0
     """Yield the parts of a sentence with the spaces around them; all of them together are the sentence."""
     if _lengths([text], tokenizer)[0] <= limit:
         yield text
-    elif level == len(_BOUNDARIES):
+    elif level > len(_BOUNDARIES):
         yield from _between_tokens(text, tokenizer, limit)
     else:
-        ends = [match.end() for match in _BOUNDARIES[level].finditer(text)]
+        ends = _doubtful_ends(text) if level == 0 else _ends(_BOUNDARIES[level - 1], text)
         units = [*filter(None, _pieces(text, ends))]
         for part in _merged(units, _lengths(units, tokenizer), limit):
             yield from _split(part, tokenizer, limit, level=level + 1)
+
+
+def _doubtful_ends(text: str) -> list[int]:
+    """Return where sentences of a text without capitals would start."""
+    spans = (match.span() for match in _SENTENCE_END.finditer(text))
+    return [start for stop, start in spans if not _goes_on(text, stop, start, before_small=False)]
+
+
+def _ends(boundary: re.Pattern[str], text: str) -> list[int]:
+    return [match.end() for match in boundary.finditer(text)]
 
 
 def _lengths(texts: Sequence[str], tokenizer: Tokenizer | None) -> list[int]:

@@ -110,6 +110,12 @@ class Tokenizer(ABC):
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the span (start, end) in the text of each of its ids, spaces included."""
 
+    def unknown_text(self, text: str) -> str:
+        """Return what stands at the first unknown token of a text; nothing without one."""
+        spans = zip(self.encode(text), self.spans(text), strict=True)
+        start, end = next((span for token, span in spans if token == self.unk_id), (0, 0))
+        return text[start:end].strip()
+
     @abstractmethod
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
         """Return the text of ids, without special tokens.

@@ -1,7 +1,10 @@
 """Glossaries: files, which terms apply to a text, and translations that use them, on both backends."""
 
+import io
 import math
 import unicodedata
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -52,7 +55,7 @@ def test_a_file_has_forms_endings_case_and_literal_signs(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a\tb\nman Mann\n", "line 2: has no tab"),
+        ("a\tb\nman Mann\n", "line 2: has no second column"),
         ("\tb\n", "line 1: has no source term"),
         ("a\t \n", "line 1: has no target form"),
         ("a\tb||c\n", "line 1: has no target form"),
@@ -74,6 +77,111 @@ def test_a_bad_line_is_named(tmp_path: Path, text: str, reason: str) -> None:
     assert message.startswith(f"{path}: ")
     assert reason in message
     assert "\n" not in message
+
+
+def workbook(rows: Sequence[Sequence[str]]) -> bytes:
+    """A workbook as Excel writes it: shared strings, one of them with formats and a phonetic hint."""
+    names = [*dict.fromkeys(cell for row in rows for cell in row)]
+    main = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+    relations = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    cells = [
+        [
+            f'<c r="{"AB"[at]}{row}" t="s"><v>{names.index(cell)}</v></c>'
+            for at, cell in enumerate(of_row)
+            if cell
+        ]
+        for row, of_row in enumerate(rows, start=1)
+    ]
+    sheet_rows = [f'<row r="{number}">{"".join(row)}</row>' for number, row in enumerate(cells, start=1)]
+    strings = [
+        f"<si><r><t>{name[:1]}</t></r><r><t>{name[1:]}</t></r><rPh><t>x</t></rPh></si>" for name in names
+    ]
+    parts = {
+        "xl/workbook.xml": f'<workbook {main} xmlns:r="{relations}"><sheets>'
+        '<sheet name="a" sheetId="1" r:id="r7"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": '<Relationships><Relationship Id="r7" Target="worksheets/sheet1.xml"/>'
+        "</Relationships>",
+        "xl/worksheets/sheet1.xml": f"<worksheet {main}><sheetData>{''.join(sheet_rows)}</sheetData>"
+        "</worksheet>",
+        "xl/sharedStrings.xml": f"<sst {main}>{''.join(strings)}</sst>",
+    }
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as package:
+        for name, content in parts.items():
+            package.writestr(name, content)
+    return file.getvalue()
+
+
+TABLES = {
+    "a.csv": b"house,Haus\nold man,Greis\n",
+    "head.csv": b"\xef\xbb\xbfSource,Target\r\nhouse,Haus\r\nold man,Greis\r\n",
+    "semicolons.csv": b'en;de\nhouse;Haus\n"old man";"Greis"\n',
+    "deepl.csv": b"house,Haus,EN,DE\nold man,Greis,en,de-AT\n",
+    "tabs.csv": b"house\tHaus\nold man\tGreis\n",
+    "head.tsv": b"English\tGerman\nhouse\tHaus\nold man\tGreis\n",
+    "a.txt": "en-US\tde\r\nhouse\tHaus\r\nold man\tGreis\r\n".encode("utf-16"),
+    "utf16.csv": "source;target\nhouse;Haus\nold man;Greis\n".encode("utf-16"),
+    "a.xlsx": workbook([["house", "Haus"], ["", ""], ["old man", "Greis"]]),
+    "head.xlsx": workbook([["source", "target"], ["house", "Haus"], ["old man", "Greis"]]),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_read_in_each_form_that_people_have(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(TABLES[name])
+    assert Glossary.load(tmp_path / name) == Glossary.of({"house": "Haus", "old man": "Greis"})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.csv", b"a,b\nc\n", "line 2: has no second column"),
+        ("a.csv", b'a,b\nc,"d\n', "line 2: "),
+        ("a.csv", b"a,b\nc,d,e\n", "line 2: the third column"),
+        ("a.tsv", b"target\tsource\na\tb\n", "line 1: the target is before the source"),
+        ("a.txt", b"\xff\xfea", "UTF-16"),
+        ("a.xlsx", workbook([["a", "b"], ["c", ""]]), "line 2: has no second column"),
+        ("a.xlsx", workbook([["a", "b"]])[:200], "no workbook of Excel"),
+        ("a.tsv", b"en\ten\n\x00\tb\n", "line 2, byte 0"),
+    ],
+)
+def test_a_bad_table_is_named_with_its_line(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(HeedfulError) as error:
+        Glossary.load(tmp_path / name)
+    message = str(error.value)
+    assert message.startswith(f"{tmp_path / name}: ")
+    assert reason in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("target", "lacking"), [("Kater", None), ("猫|Kater", None), ("Kater|猫", None), ("Kater 猫", "猫")]
+)
+def test_a_term_that_cannot_be_written_is_refused(tmp_path: Path, target: str, lacking: str | None) -> None:
+    glossary = Glossary.load(written(tmp_path, f"dog\tHund\n\ncat\t{target}\n"))
+    tokenizer = memorised().tokenizers.tgt
+    if lacking is None:
+        glossary.check_writable(tokenizer, "terms.tsv")
+        return
+    with pytest.raises(InputError, match=rf"terms\.tsv: line 3: .* has '{lacking}', which the vocabulary"):
+        glossary.check_writable(tokenizer, "terms.tsv")
+
+
+@pytest.mark.parametrize("prefix", ["🐱 der", "der 🐱", "🐱"])
+def test_a_prefix_that_cannot_be_written_is_refused(prefix: str) -> None:
+    translator = Translator(memorised())
+    for write in (
+        translator.translate,
+        lambda texts, prefixes: translator.score(texts, SOURCES[:2], prefixes=prefixes),
+    ):
+        with pytest.raises(InputError, match=r"line 2: the prefix has '🐱', which the vocabulary lacks"):
+            write(SOURCES[:2], prefixes=["der", prefix])
+
+
+def test_a_first_term_is_no_head(tmp_path: Path) -> None:
+    glossary = Glossary.load(written(tmp_path, "no\tno\nFrench\tfranzösisch\n"))
+    assert len(glossary.entries) == 2
 
 
 def test_what_is_no_utf_8_or_not_there_is_one_line(tmp_path: Path) -> None:

@@ -44,6 +44,10 @@ def test_sentences_and_what_is_between_them_are_the_text(text: str, within_lines
     "sentences",
     [
         ["A dog runs.", "A cat sleeps."],
+        ["კატა ხედავს სახლს.", "ძაღლი ყიდულობს წიგნს!", "ბავშვი მიდის?", "„კატა“ აქ არის."],
+        ["იხ. სახლი, მაგ. კატა, ე. ი. ძაღლი.", "კატა"],
+        ["ΕΙΝΑΙ ΕΔΩ.", "החתול רואה.", "الكلب هنا.", "ᏣᎳᎩ"],
+        ["The end. of it."],
         ["The cat sleeps.", "The dog sees it!", "Really?"],
         ["the cat sleeps .", "the dog sees it ?"],
         ['He said: "Stop!"', "She did."],
@@ -157,3 +161,19 @@ def test_translations_are_joined_as_their_script_does(
     space: str, source: str, before: str, after: str, between: str
 ) -> None:
     assert joint(space, source, before, after) == between
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [
+        ("the cat, sees it. the dog, sees it.", 20, ["the cat, sees it.", "the dog, sees it."]),
+        ("a b. c d. e f. g h.", 10, ["a b. c d.", "e f. g h."]),
+        ("we saw it, e.g. in the old town.", 25, ["we saw it,", "e.g. in the old town."]),
+        ("we saw dr. smith, and went.", 20, ["we saw dr. smith,", "and went."]),
+        ("the cat, the dog... and a bird.", 22, ["the cat,", "the dog... and a bird."]),
+    ],
+)
+def test_a_long_text_in_small_letters_is_split_at_its_full_stops_first(
+    text: str, limit: int, expected: list[str]
+) -> None:
+    assert texts(split_text(text, None, limit)) == expected
