@@ -438,7 +438,7 @@ class DecodingValidator:
 
 
 def tokenizer_of(config: Config, references: Sequence[str], corpus: CorpusConfig | None) -> str:
-    """Return sacreBLEU's tokenizer for the validation text, of a corpus or all: as set, or by its language."""
+    """Return sacreBLEU's tokenizer for the validation text, of a corpus or all: as set, or by language."""
     data, own = config.data, corpus or config.data
     of_training = (own.tgt, own.pairs) if corpus else (data.first_text[1], data.pairs)
     names = (own.valid_tgt, data.tgt_key, own.valid_pairs, *of_training)
