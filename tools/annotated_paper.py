@@ -97,7 +97,8 @@ def narrowed(prose: str) -> str:
     paragraphs: list[list[str]] = []
     last = ""
     for line in prose.splitlines():
-        starts = not last or last.endswith(":") or ITEM.match(line) or line.strip() == '"""'
+        stands_alone = line.strip() == '"""' or line.strip().startswith(">>>") or last.startswith(">>>")
+        starts = not last or last.endswith(":") or ITEM.match(line) or stands_alone
         if starts or not line.strip():
             paragraphs.append([line])
         else:

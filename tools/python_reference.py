@@ -100,8 +100,8 @@ def signature(thing: griffe.Object) -> str:
         hints = get_type_hints(task)
         taken = signature_of(task).parameters.values()
         shown = [each.replace(annotation=Written(shown_type(hints[each.name]))) for each in taken]
-        text = f"{thing.name}{signature_of(task).replace(parameters=shown, return_annotation=Any)}"
-        text = f"{text.removesuffix('typing.Any')}{thing.returns}"
+        returned = Written(str(thing.returns))
+        text = f"{thing.name}{signature_of(task).replace(parameters=shown, return_annotation=returned)}"
     if len(text) > WIDTH:
         start, end = text.index("(") + 1, text.rindex(")")
         parameters = "".join(f"    {each},\n" for each in at_commas(text[start:end]))

@@ -529,7 +529,7 @@ def is_tmx(*paths: Path) -> bool:
 
 def holds_pairs(path: Path) -> bool:
     """Return whether a file holds pairs by its name: `.tsv`, `.tmx`, `.jsonl` or `.json`, gzipped or not."""
-    return plain_name(path).suffix in _PAIRS_SUFFIXES
+    return plain_name(path).suffix.lower() in _PAIRS_SUFFIXES
 
 
 def plain_name(path: Path) -> Path:

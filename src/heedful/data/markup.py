@@ -37,6 +37,7 @@ def refuse_markup(stream: BinaryIO, name: str) -> None:
         start = stream.peek(_START)
         if _MARKUP_START.match(start):
             as_tmx = ("TMX", f"let its name end in .tmx, and {_AS_TMX}")
-            found = as_tmx if b"<tmx" in start else _MARKUP[".xml"]
+            is_html = b"<!doctype html" in start.lower()
+            found = as_tmx if b"<tmx" in start else _MARKUP[".html" if is_html else ".xml"]
     if found is not None:
         raise CorpusError(f"{name}: is {found[0]}, not lines of text; {found[1]}")

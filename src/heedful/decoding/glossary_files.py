@@ -1,6 +1,7 @@
 """Tables of terms as people have them: lines with tabs, CSV, and the first sheet of an Excel workbook."""
 
 import csv
+import logging
 import re
 import zipfile
 import zlib
@@ -12,6 +13,7 @@ from xml.etree import ElementTree
 from heedful.data.files import read_lines
 from heedful.errors import InputError
 
+_log = logging.getLogger("heedful.decoding")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _ZIP = b"PK\x03\x04"
 _DELIMITERS = (",", ";", "\t")
@@ -75,10 +77,17 @@ def read_table(path: Path) -> Iterator[Row]:
         else:
             rows = [Row(number, line.split("\t")) for number, line in enumerate(lines, start=1)]
     rows = [row for row in rows if any(map(str.strip, row.cells))]
+    if not rows:
+        return
+    first = rows[0].cells
     try:
-        yield from rows[1:] if rows and is_head(rows[0].cells) else rows
+        names_columns = is_header(first)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    if names_languages(first):
+        _log.warning("%s: line 1 names the languages %s and %s, and is no term", path, *first[:2])
+        names_columns = True
+    yield from rows[1:] if names_columns else rows
 
 
 def csv_rows(lines: Sequence[str], name: str = "") -> list[Row]:
@@ -109,8 +118,8 @@ def _num_usable(rows: Sequence[Row]) -> int:
     return sum(2 <= len(row.cells) <= _MOST_COLUMNS for row in rows)
 
 
-def is_head(cells: Sequence[str]) -> bool:
-    """Return whether a first row has names of columns: source and target, or two different languages.
+def is_header(cells: Sequence[str]) -> bool:
+    """Return whether a first row calls its columns source and target.
 
     Raises:
         InputError: the target is named first.
@@ -118,8 +127,13 @@ def is_head(cells: Sequence[str]) -> bool:
     first, second, *_ = [*(cell.strip().casefold() for cell in cells), "", ""]
     if first in _TARGET and second in _SOURCE:
         raise InputError("line 1: the target is before the source; exchange the columns")
-    are_languages = first != second and is_language(first) and is_language(second)
-    return are_languages or (first in _SOURCE and second in _TARGET)
+    return first in _SOURCE and second in _TARGET
+
+
+def names_languages(cells: Sequence[str]) -> bool:
+    """Return whether a row begins with two different languages."""
+    first, second, *_ = [*(cell.strip().casefold() for cell in cells), "", ""]
+    return first != second and is_language(first) and is_language(second)
 
 
 def is_language(cell: str) -> bool:

@@ -1,8 +1,8 @@
 """Atomic writes: directories and files that are complete or absent even after a power failure.
 
-What is written has a temporary name until then, and its own name is locked meanwhile (`claimed`): two
-processes never write one another's files. Descriptors that the shell has opened, devices and pipes are
-written to, never replaced.
+What is written has a temporary name until then: one of this process alone, or the name is locked meanwhile
+(`claimed`). Two processes never write one another's files. Descriptors that the shell has opened, devices and
+pipes are written to, never replaced.
 """
 
 import errno
@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 
 from heedful.errors import HeedfulError, RunError
 
-# Suffixes that no other program uses: files with one are leftovers and may be removed.
+# Suffixes that no other program uses. Files with one of the first two are leftovers, and may be removed.
 ASIDE = ".heedful-old"
 WRITING = ".heedful-writing"
 UNFINISHED = ".unfinished"  # the suffix of an output that is not complete; --resume needs it

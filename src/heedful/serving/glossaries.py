@@ -12,7 +12,7 @@ from cachetools import LRUCache
 from pydantic import BaseModel
 
 from heedful import Glossary, InputError, Pair
-from heedful.decoding.glossary_files import Row, csv_rows, is_head
+from heedful.decoding.glossary_files import Row, csv_rows, is_header
 from heedful.documents import primary_language
 from heedful.runtime.durable import why_not_written
 from heedful.serving.access import locked, put_private_file
@@ -206,14 +206,14 @@ def owned(glossaries: dict[str, StoredGlossary], owner: str, glossary_id: str) -
 def parse_entries(text: str, form: Literal["tsv", "csv"], pair: tuple[str, str]) -> dict[str, str]:
     """Return the entries of DeepL's TSV or CSV: source and target, and in CSV perhaps the two languages.
 
-    As in a file of the command, CSV may have semicolons, and the first row may name the columns.
+    As in a file of the command, CSV may have semicolons, and the first row may be source and target.
 
     Raises:
         InvalidError: naming the first bad line.
     """
     try:
         rows = [row for row in _rows(text, form) if any(map(str.strip, row.cells))]
-        rows = rows[1:] if rows and is_head(rows[0].cells) else rows
+        rows = rows[1:] if rows and is_header(rows[0].cells) else rows
     except InputError as error:
         raise InvalidError(f"Invalid glossary entries provided: {error}") from None
     entries: dict[str, str] = {}

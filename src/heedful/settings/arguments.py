@@ -31,7 +31,8 @@ def taking(
         def call(*positional: _Parameters.args, **keywords: _Parameters.kwargs) -> _Result:
             return function(task(*positional, **keywords))
 
-        call.__signature__ = signature(task)  # type: ignore[attr-defined]
+        returned = signature(function).return_annotation
+        call.__signature__ = signature(task).replace(return_annotation=returned)  # type: ignore[attr-defined]
         return checked(call)
 
     return decorate

@@ -138,7 +138,7 @@ class TranslationOptions:
         Path | None,
         Option(
             "Terms that translations must use: lines of a source term, a tab, and its target forms, with | "
-            "between them.",
+            "between them; or a .csv or .xlsx with these columns.",
             OUTPUTS,
             metavar="FILE",
             is_common=True,

@@ -336,13 +336,14 @@ def _with_tags(config: Config, corpus: CorpusConfig) -> Config:
     Raises:
         ConfigError: a tag of the source language, and the model has only one of the target language.
     """
-    languages, has_both = config.languages, config.languages.tgt_tag is not None
-    if corpus.src_tag and not has_both:
+    languages = config.languages
+    has_target_tag = languages.tgt_tag is not None
+    if corpus.src_tag and not has_target_tag:
         raise ConfigError(
             f"data.corpora: src_tag={corpus.src_tag!r}: this model has one tag, of the target language; give "
             "it as tag"
         )
-    tags = {"src_tag": corpus.src_tag, "tgt_tag": corpus.tag} if has_both else {"src_tag": corpus.tag}
+    tags = {"src_tag": corpus.src_tag, "tgt_tag": corpus.tag} if has_target_tag else {"src_tag": corpus.tag}
     changed = {name: tag for name, tag in tags.items() if tag}
     return config.replace(languages=languages.replace(**changed).model_dump())
 

@@ -353,22 +353,41 @@ def _bundle_writer(
 
 @dataclass(frozen=True)
 class _Sample:
-    """Validation sentences of one direction; `tokenizer` is sacreBLEU's, for BLEU."""
+    """Validation sentences of one direction.
 
-    name: str
+    Attributes:
+        ending: what the names of its scores end in, if there are several directions.
+        config: the configuration with its tags.
+        sources: sentences.
+        references: their translations.
+        tokenizer: sacreBLEU's, for BLEU.
+    """
+
+    ending: str
     config: Config
     sources: Sequence[str]
     references: Sequence[str]
     tokenizer: str
 
     @classmethod
-    def of(cls, held_out: HeldOut, config: Config, number: int) -> Self:
+    def of(cls, held_out: HeldOut, config: Config, number: int, ending: str) -> Self:
         """Return the first sentences of a validation text."""
         own, text = held_out.config(config), held_out.text
         references = text.tgt[:number]
-        return cls(
-            held_out.name, own, text.src[:number], references, tokenizer_of(own, references, held_out.corpus)
-        )
+        return cls(ending, own, text.src[:number], references, tokenizer_of(own, references, held_out.corpus))
+
+    def named(self, values: Mapping[str, _Value]) -> dict[str, _Value]:
+        """Return values of metrics by the names of the scores."""
+        return {f"{metric}{self.ending}": value for metric, value in values.items()}
+
+
+def _endings(valid: Sequence[HeldOut]) -> list[str]:
+    """Return what the names of the scores of each direction end in; texts of one name are numbered."""
+    names = [held_out.name for held_out in valid]
+    if len(names) == 1:
+        return [""]
+    numbers = [f"-{number}" if names.count(name) > 1 else "" for number, name in enumerate(names, start=1)]
+    return [f"/{name}{number}" for name, number in zip(names, numbers, strict=True)]
 
 
 class DecodingValidator:
@@ -383,7 +402,10 @@ class DecodingValidator:
         own = [metric] if ":" in metric and metric not in valid.validators else []
         self._metrics = [*DECODED_METRICS, *own]
         number = -(-valid.decode_sentences // len(prepared.valid))
-        self._samples = [_Sample.of(held_out, prepared.config, number) for held_out in prepared.valid]
+        self._samples = [
+            _Sample.of(held_out, prepared.config, number, ending)
+            for held_out, ending in zip(prepared.valid, _endings(prepared.valid), strict=True)
+        ]
         self.tokenizer = ", ".join(dict.fromkeys(sample.tokenizer for sample in self._samples))
         self._signatures: dict[str, str] = {}
 
@@ -400,21 +422,15 @@ class DecodingValidator:
         report = evaluate_texts(
             sample.sources, outputs, [sample.references], self._metrics, tokenize=sample.tokenizer
         )
-        self._signatures |= self._named(sample, report.signatures)
+        self._signatures |= sample.named(report.signatures)
         return report.scores
-
-    def _named(self, sample: _Sample, values: Mapping[str, _Value]) -> dict[str, _Value]:
-        """Return values by metric: with the direction, if there are several."""
-        ending = f"/{sample.name}" if len(self._samples) > 1 else ""
-        return {f"{metric}{ending}": value for metric, value in values.items()}
 
     def __call__(self, model: Transformer) -> dict[str, float]:
         """Return BLEU, chrF, the percentage of exact matches, and how many outputs their limit has cut."""
         scores: dict[str, float] = {}
         by_metric: dict[str, list[float]] = {CUT_OUTPUTS: []}
-        engine: EngineChoice | Backend = (
-            "torch" if changed_parts(model) else "auto"
-        )  # the set-up has said why
+        # The set-up has said why it is torch.
+        engine: EngineChoice | Backend = "torch" if changed_parts(model) else "auto"
         for sample in self._samples:
             translator = Translator(
                 Bundle(sample.config, self._prepared.tokenizers, model),
@@ -428,7 +444,7 @@ class DecodingValidator:
                     sample.sources, options=SearchOptions.from_config(greedy)
                 )
             of_sample = self._score(sample, [translation.text for translation in translations])
-            scores |= self._named(sample, of_sample)
+            scores |= sample.named(of_sample)
             for metric, score in of_sample.items():
                 by_metric.setdefault(metric, []).append(score)
             by_metric[CUT_OUTPUTS].append(sum(not translation.finished for translation in translations))
