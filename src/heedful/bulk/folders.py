@@ -15,7 +15,9 @@ from heedful.errors import InputError, MissingExtraError, RunError, install_hint
 from heedful.runtime.durable import WRITING, atomic_output, locked
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_LEFTOVER = re.compile(r"\.{1,2}(?P<name>[^.].*?)\.([0-9a-f]{32}|lock|translations\.unfinished.*)")
+_LEFTOVER = re.compile(
+    r"\.{1,2}(?P<name>[^.].*?)\.([0-9a-f]{32}|heedful-lock|heedful-writing|translations\.unfinished.*)"
+)
 
 _BUFFER = 2**20  # bytes
 

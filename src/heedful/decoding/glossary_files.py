@@ -16,7 +16,7 @@ from heedful.errors import InputError
 _log = logging.getLogger("heedful.decoding")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _ZIP = b"PK\x03\x04"
-_DELIMITERS = (",", ";", "\t")
+_DELIMITERS = ("\t", ";", ",")  # of as many rows in columns, the first: a cell may well have a comma
 _MOST_COLUMNS = 4
 _MOST_BYTES = 128 * 2**20  # of a part of a workbook
 _DAMAGED = (

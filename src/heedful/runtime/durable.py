@@ -20,9 +20,10 @@ from safetensors import SafetensorError
 
 from heedful.errors import HeedfulError, RunError
 
-# Suffixes that no other program uses. Files with one of the first two are leftovers, and may be removed.
+# Suffixes that no other program uses. Files with one of the first three are leftovers, and may be removed.
 ASIDE = ".heedful-old"
 WRITING = ".heedful-writing"
+LOCK = ".heedful-lock"
 UNFINISHED = ".unfinished"  # the suffix of an output that is not complete; --resume needs it
 _GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 _EMPTY_GZIP = 20  # bytes of the file of an empty text
@@ -81,7 +82,7 @@ def locked(path: Path, *, timeout: float = -1) -> Iterator[bool]:
 
     if not path.parent.is_dir():  # filelock would make it
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    file = path.with_name(f".{path.name}.lock")
+    file = path.with_name(f".{path.name}{LOCK}")
     lock = filelock.FileLock(file)
     try:
         lock.acquire(timeout=timeout)

@@ -15,7 +15,7 @@ from heedful.documents.template import Template
 from heedful.spans import pipeline
 from heedful.spans.placeholders import placeholders
 
-_HAS_MARKUP = re.compile(r"</?(?:[A-Za-z!][^<>]*|\d+\s*/?)>|&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z]\w*);")
+_HAS_MARKUP = re.compile(r"</?(?:[A-Za-z!?][^<>]*|\d+\s*/?)>|&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z]\w*);")
 
 
 def search_of(

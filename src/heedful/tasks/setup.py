@@ -309,6 +309,12 @@ def _given_validation(config: Config, notices: Notices) -> list[HeldOut]:
     for corpus in data.corpora:
         if files := _files(config, corpus.valid_src, corpus.valid_tgt, corpus.valid_pairs):
             valid.append(HeldOut(load_text(files), corpus))
+    if valid and len(valid) < len(data.corpora):
+        notices.add(
+            f"{len(data.corpora) - len(valid)} of {len(data.corpora)} corpora have no validation text: these "
+            "directions are not scored",
+            warning=True,
+        )
     if files := _files(config, data.valid_src, data.valid_tgt, data.valid_pairs):
         valid = [HeldOut(load_text(files))]
         tags = list(dict.fromkeys(corpus.tag for corpus in data.corpora))

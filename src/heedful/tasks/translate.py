@@ -112,6 +112,7 @@ def translate(
         (options.memory and options.prefix is not None, "--memory and --prefix exclude each other"),
         (options.markup and options.prefix is not None, "--markup and --prefix exclude each other"),
         (options.through and options.to_tmx is not None, "--through and --to-tmx exclude each other"),
+        (options.markup and options.to_tmx is not None, "--markup and --to-tmx exclude each other"),
         (options.resume and options.to_tmx is not None, "--to-tmx needs a run that is not resumed"),
         (options.source == "", _EMPTY.format("--input")),
         (options.output == "", _EMPTY.format("--output")),

@@ -92,7 +92,7 @@ def test_what_is_not_clear_is_refused(
         ("a.xlf", "any", "is XLIFF.*write it as TMX"),
         ("a.po.gz", "any", "is a catalogue of messages"),
         ("a.HTML", "any", "is HTML.*--document"),
-        ("a.en", "<!DOCTYPE html>\n<p>", "is XML"),
+        ("a.en", "<!DOCTYPE html>\n<p>", "is HTML"),
         ("a.en", '\ufeff<?xml version="1.0"?>\n<!-- a --><a/>', "is XML"),
     ],
 )

@@ -6,6 +6,7 @@ import unicodedata
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import TestCase
 
 import pytest
 from hypothesis import given
@@ -124,6 +125,18 @@ TABLES = {
     "a.xlsx": workbook([["house", "Haus"], ["", ""], ["old man", "Greis"]]),
     "head.xlsx": workbook([["source", "target"], ["house", "Haus"], ["old man", "Greis"]]),
 }
+
+
+def test_a_cell_of_csv_may_have_a_comma(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("uncle;Vater, alt\n")
+    assert Glossary.load(tmp_path / "a.csv") == Glossary.of({"uncle": "Vater, alt"})
+
+
+def test_a_first_row_of_languages_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("no\tne\nhouse\tHaus\n")
+    with TestCase().assertLogs() as logs:
+        assert Glossary.load(tmp_path / "a.tsv") == Glossary.of({"house": "Haus"})
+    assert "the languages no and ne" in logs.output[0]
 
 
 @pytest.mark.parametrize("name", TABLES)

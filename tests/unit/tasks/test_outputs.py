@@ -152,6 +152,12 @@ def test_processes_never_write_into_one_file(folder: Path) -> None:
     assert [name for name in names() if name.startswith(".")] == []
 
 
+def test_a_file_that_ends_in_lock_is_the_users(folder: Path) -> None:
+    Path(".f.lock").write_bytes(b"precious\n")
+    write_atomically(Path("f"), "new")
+    assert Path(".f.lock").read_bytes() == b"precious\n"
+
+
 def test_a_file_that_cannot_be_renamed_leaves_the_old_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
