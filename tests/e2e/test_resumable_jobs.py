@@ -25,6 +25,7 @@ from tiny_bundle import PAIRS, SOURCES, TARGETS, save_untrained
 from translation_server import own_ray
 
 from heedful.bulk.folders import folder_at
+from heedful.runtime.durable import LOCK
 
 LINES = [*SOURCES, "", "the dog", "sees the cat", *SOURCES[::-1], "the cat ?"] * 3 + [" ".join(SOURCES)]
 TSV = "".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS).encode()
@@ -289,7 +290,7 @@ def test_processes_share_the_parts(job: Job, run: Path, tmp_path: Path) -> None:
     assert job.start(run, tmp_path, output="whole").code == 0
     first, *_, last = (part for part in job.parts if not part.endswith(".png"))
     (out := tmp_path / "out").mkdir()
-    other = filelock.FileLock(out / f".{first}.lock")  # as one that is killed leaves it, but for the lock
+    other = filelock.FileLock(out / f".{first}{LOCK}")  # as one that is killed leaves it, but for the lock
     other.acquire()
     outcomes: list[Outcome] = []
     worker = threading.Thread(target=lambda: outcomes.append(job.start(run, tmp_path, "--resume")))
