@@ -1,6 +1,5 @@
 """Files of markup, which are never read as lines of text."""
 
-import gzip
 import re
 from io import BufferedReader
 from pathlib import PurePath
@@ -33,7 +32,7 @@ def refuse_markup(stream: BinaryIO, name: str) -> None:
         CorpusError: it says what to do with the file.
     """
     found = _MARKUP.get(PurePath(name.lower().removesuffix(".gz")).suffix)
-    if found is None and isinstance(stream, BufferedReader | gzip.GzipFile):
+    if found is None and isinstance(stream, BufferedReader):
         start = stream.peek(_START)
         if _MARKUP_START.match(start):
             as_tmx = ("TMX", f"let its name end in .tmx, and {_AS_TMX}")

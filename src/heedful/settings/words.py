@@ -32,6 +32,7 @@ WORDS = {
     "dim_feedforward": "model.d_ff",
     "ffn_dim": "model.d_ff",
     "nhead": "model.num_heads",
+    "layers": "model.num_encoder_layers",
     "enc_depth": "model.num_encoder_layers",
     "dec_depth": "model.num_decoder_layers",
     "fp16": "train.precision",

@@ -453,7 +453,7 @@ class DecodingValidator:
         return {**scores, **means, CUT_OUTPUTS: cut_outputs}
 
 
-def tokenizer_of(config: Config, references: Sequence[str], corpus: CorpusConfig | None) -> str:
+def tokenizer_of(config: Config, references: Sequence[str], corpus: CorpusConfig | None = None) -> str:
     """Return sacreBLEU's tokenizer for the validation text, of a corpus or all: as set, or by language."""
     data, own = config.data, corpus or config.data
     of_training = (own.tgt, own.pairs) if corpus else (data.first_text[1], data.pairs)
