@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from heedful import InputError
 from heedful.errors import needing
 from heedful.runtime.durable import atomic_output
-from heedful.settings import parse_json
+from heedful.settings.parsing import parse_json
 
 ANY = "*"
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")  # a name, or an IPv6 address

@@ -47,7 +47,7 @@ from heedful.serving.refusals import (
     not_stored,
 )
 from heedful.serving.service import Answer, TranslationRequest, TranslationService
-from heedful.settings import parse_json
+from heedful.settings.parsing import parse_json
 
 if TYPE_CHECKING:
     from heedful.serving.document_jobs import DocumentJobs

@@ -17,7 +17,7 @@ from heedful.documents import primary_language
 from heedful.runtime.durable import why_not_written
 from heedful.serving.access import locked, put_private_file
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
-from heedful.settings import parse_json
+from heedful.settings.parsing import parse_json
 
 _MOST_PREPARED = 200_000  # entries that are kept ready for lookups, some 600 bytes each
 _LINE_END = re.compile(r"\r?\n|\r")  # U+2028 and others are part of a term

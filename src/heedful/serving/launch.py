@@ -34,7 +34,8 @@ from heedful.serving.records import ClientRecords, SharedRecords
 from heedful.serving.server import bound_sockets, log_config
 from heedful.serving.server import run as run_server
 from heedful.serving.service import TranslationService
-from heedful.settings import Languages, load_again, loaded_plugins
+from heedful.settings.options import Languages
+from heedful.settings.plugins import load_again, loaded_plugins
 from heedful.tasks.loading import load_translator
 
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve

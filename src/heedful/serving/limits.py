@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from heedful import InputError
-from heedful.settings import Option, check_options
+from heedful.settings.options import Option, check_options
 
 _LIMITS, _RAY = "Limits", "Ray"
 _MOST = 10**9

@@ -11,7 +11,7 @@ from heedful.documents import TranslationMemory
 from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.on_ray import RemoteTranslator
 from heedful.serving.options import ServiceOptions
-from heedful.settings import Languages
+from heedful.settings.options import Languages
 from heedful.tasks.loading import load_translator
 from heedful.text.languages import language_code
 

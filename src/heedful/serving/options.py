@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from heedful.errors import needing
 from heedful.serving.limits import Limits, Replicas
-from heedful.settings import Option, Runtime
+from heedful.settings.options import Option, Runtime
 
 _ACCESS, _LOG = "Access", "Log"
 _NEEDED = ("uvicorn", "fastapi", "cachetools", "prometheus_client", "langcodes", "language_data", "py3langid")
