@@ -307,28 +307,38 @@ def backup_path(path: Path) -> Path:
 
 
 @contextmanager
+def claimed_directory(path: Path) -> Iterator[Path]:
+    """Claim a path and yield a hidden directory beside it; it is removed after the block, unless renamed.
+
+    A RunError says that another process is writing the path.
+    """
+    temporary = writing_at(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with claimed(path):
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        try:
+            yield temporary
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
 def new_directory(output: Path, *, option: str = "--output") -> Iterator[Path]:
     """Yield a temporary directory, which is renamed to `output` after the block; an error leaves nothing.
 
-    Its files have the mode of new files, whatever a library gave them. The message of the RunError, if the
-    output exists, is being written or cannot be, names the option of the path.
+    Its files get the usual mode of new files, even if a library set another. If the output exists, is being
+    written or cannot be written, the RunError names the option of the path.
     """
     _check_is_new(output, option)
-    unfinished = writing_at(output)
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with claimed(output):
+        with claimed_directory(output) as unfinished:
             _check_is_new(output, option)  # another process may have made it meanwhile
-            shutil.rmtree(unfinished, ignore_errors=True)
-            try:
-                unfinished.mkdir()
-                yield unfinished
-                readable = unfinished.stat().st_mode & 0o666
-                for file in filter(Path.is_file, unfinished.rglob("*")):
-                    file.chmod(readable)
-                unfinished.rename(output)
-            finally:
-                shutil.rmtree(unfinished, ignore_errors=True)
+            yield unfinished
+            readable = unfinished.stat().st_mode & 0o666
+            for file in filter(Path.is_file, unfinished.rglob("*")):
+                file.chmod(readable)
+            unfinished.rename(output)
     except (OSError, SafetensorError) as error:
         raise RunError(f"{output}: cannot be written: {why_not_written(error)}") from error
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from heedful.errors import BundleError, ConfigError, OptionError, refuse_if
-from heedful.runtime.durable import claimed, replace_directory, restore_backup, why_not_written, writing_at
+from heedful.runtime.durable import claimed_directory, replace_directory, restore_backup, why_not_written
 from heedful.settings.arguments import checked
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
@@ -408,8 +408,8 @@ def save_weights(
     if not config.train.plugin_versions:
         config = config.with_plugin_versions()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with claimed(path), _temporary(path) as temporary:
+        with claimed_directory(path) as temporary:
+            restore_backup(path)
             if tokenizers is not None:
                 tokenizers.save(temporary)
             shapes = weight_shapes(config.model)
@@ -431,19 +431,6 @@ def save_weights(
             replace_directory(path, temporary)
     except (OSError, SafetensorError) as error:
         raise BundleError(f"{path}: cannot be written: {why_not_written(error)}") from error
-
-
-@contextmanager
-def _temporary(path: Path) -> Iterator[Path]:
-    """Make the directory in which a bundle is written; it is removed after the block, if it is there."""
-    temporary = writing_at(path)
-    shutil.rmtree(temporary, ignore_errors=True)
-    restore_backup(path)
-    temporary.mkdir()
-    try:
-        yield temporary
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _write_weights(weights: "Mapping[str, Tensor]", shapes: Mapping[str, Shape], file: Path) -> None:
