@@ -35,7 +35,7 @@ from heedful.documents.formats import TABLE, format_of, supported
 from heedful.documents.text_files import parse_columns
 from heedful.errors import HeedfulError, InputError
 from heedful.runtime.durable import is_replaceable
-from heedful.spans.pipeline import Request, Translate, through, translate_units, translated
+from heedful.spans.pipeline import Request, search_of, translate_units
 
 _HIDDEN = (".", "~$")  # the second are locks of Word, Excel and PowerPoint
 
@@ -102,13 +102,10 @@ class DocumentJob(ShardJob):
         opened = read_document(document, columns=columns, language=languages[1].tgt, source=languages[0].src)
         lookup = lines.lookup or MemoryLookup()
 
-        def search_here(requests: Sequence[Request]) -> list[Translation]:
-            found = translated(lines.translator, requests, options=lines.options, find=lookup.find)
-            return lookup.added(found)
+        search_one = search_of(lines.translator, lines.options, lookup.find, lines.through)
 
-        search: Translate = search_here
-        if lines.through is not None:
-            search = through(partial(translated, lines.through), search_here)
+        def search(requests: Sequence[Request]) -> Sequence[Translation]:
+            return lookup.added(search_one(requests))
 
         units, out = opened.units, None
         ends = [0, *accumulate(len(each.characters) for each in units)]

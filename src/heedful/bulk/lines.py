@@ -152,9 +152,6 @@ class LineTranslation:
         aligned = self.layout.json and self.translator.can_align
         of_lines = chunks(without_line_ends(lines), prefixes, chunk_lines, first_line=first_line)
         for number, texts, prefixes_of_chunk in of_lines:
-            if self.marked is not None:
-                yield from lookup.added(self.marked(texts, lookup.find))
-                continue
             search = partial(
                 self.translator.translations,
                 options=self.options,
@@ -162,13 +159,19 @@ class LineTranslation:
                 first_line=number,
                 aligned=aligned,
             )
-            if self.through is None:
-                yield from lookup.added(recalled(texts, lookup.find, search))
-                continue
-            aligned_first = aligned and self.through.can_align
-            between = self.through.translations(texts, first_line=number, aligned=aligned_first)
-            after = recalled([first.text for first in between], lookup.find, search)
-            yield from (new.through(first) for new, first in zip(after, between, strict=True))
+            if self.marked is not None:
+                found = self.marked(texts, lookup.find)
+            elif self.through is not None:
+                between = self._between(self.through, texts, number)
+                after = recalled([old.text for old in between], lookup.find, search)
+                found = [new.through(old) for new, old in zip(after, between, strict=True)]
+            else:
+                found = recalled(texts, lookup.find, search)
+            yield from lookup.added(found)
+
+    def _between(self, first: Translator, texts: Sequence[str], number: int) -> list[Translation]:
+        """Return the translations of lines, from this number on, into the language between."""
+        return first.translations(texts, first_line=number, aligned=self.layout.json and first.can_align)
 
     def write(
         self,

@@ -106,7 +106,7 @@ class MemoryLookup:
         self._num_found += match is not None
         return match
 
-    def added(self, translations: list[Translation]) -> list[Translation]:
+    def added(self, translations: Sequence[Translation]) -> Sequence[Translation]:
         """Return translations after they are written into the new memory, if there is one."""
         if self._writer is not None:
             for translation in translations:

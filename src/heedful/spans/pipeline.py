@@ -11,7 +11,7 @@ Nothing here knows a thread or a queue: who calls it decides how translations co
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
 from heedful.decoding.glossary import Glossary, PlacedTerm, placed_terms
@@ -275,6 +275,24 @@ def through(first: Translate, second: Translate) -> Translate:
         return [new.through(old) for new, old in zip(after, between, strict=True)]
 
     return search
+
+
+def search_of(
+    translator: SentenceTranslator,
+    options: "SearchOptions | None" = None,
+    find: FindMatch | None = None,
+    between: SentenceTranslator | None = None,
+) -> Translate:
+    """Return what translates requests: by a model, perhaps by way of another language.
+
+    Args:
+        translator: the translator into the target language.
+        options: the options of its search; None: its own.
+        find: returns the match of a text that it would translate in a memory; None: there is no memory.
+        between: translates the texts first, into the language that `translator` reads; None: nobody does.
+    """
+    search: Translate = partial(translated, translator, options=options, find=find)
+    return search if between is None else through(partial(translated, between), search)
 
 
 class Unit(Protocol):

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, islice
 from typing import Literal
 
@@ -16,16 +15,6 @@ from heedful.spans import pipeline
 from heedful.spans.placeholders import placeholders
 
 _HAS_MARKUP = re.compile(r"</?(?:[A-Za-z!?][^<>]*|\d+\s*/?)>|&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z]\w*);")
-
-
-def search_of(
-    translator: Translator, options: SearchOptions, find: FindMatch, through: Translator | None
-) -> pipeline.Translate:
-    """Return what translates sentences: by a model, or by way of another one, which translates them first."""
-    search: pipeline.Translate = partial(pipeline.translated, translator, options=options, find=find)
-    if through is None:
-        return search
-    return pipeline.through(partial(pipeline.translated, through), search)
 
 
 @dataclass(frozen=True)
@@ -54,7 +43,7 @@ class LineMarkup:
         templates = [read_text(line, rules_of(line)) for line in lines]
         units = chain.from_iterable(template.units for template in templates)
         work = pipeline.prepare([unit.source for unit in units], within_lines=False)
-        work = pipeline.translate(work, search_of(self.translator, self.options, find, self.through))
+        work = pipeline.translate(work, pipeline.search_of(self.translator, self.options, find, self.through))
         works = _by_template(work, templates)
         return [_translation(*line) for line in zip(lines, templates, works, strict=True)]
 

@@ -12,7 +12,6 @@ from heedful.decoding.translator import Translator
 from heedful.documents.markup import html_rules, read_text, xml_rules
 from heedful.settings.arguments import checked
 from heedful.spans import pipeline
-from heedful.tasks.marked_lines import search_of
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,6 @@ def translate_text(
     template = read_text(text, rules)
     work = template.work(within_lines=split_lines)
     with open_lookup([Path(file) for file in files], config) as lookup:
-        work = pipeline.translate(work, search_of(translator, options, lookup.find, through))
+        work = pipeline.translate(work, pipeline.search_of(translator, options, lookup.find, through))
     best, *others = template.translations(work)
     return TranslatedText(best, tuple(others), tuple(work.whole_sentences), work.finished)
