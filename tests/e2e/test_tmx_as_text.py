@@ -7,6 +7,7 @@ import pytest
 from command_line import heedful, text
 from tiny_bundle import PAIRS, SOURCES, TARGETS
 
+from heedful import Translator, evaluate
 from heedful.documents.memory import TmxWriter
 
 pytestmark = pytest.mark.by_class
@@ -50,6 +51,13 @@ def test_a_memory_is_a_test_set(run: Path, memory: Path, lines: tuple[Path, Path
         )
         assert outcome.code == 0, outcome.err
         assert json.loads(outcome.out)["exact"] == 100
+
+
+def test_a_memory_is_a_test_set_in_python(run: Path, memory: Path) -> None:
+    translator = Translator.load(run)
+    assert (
+        evaluate(translator, src=memory, ref=str(memory), metric="exact", resamples=0).scores["exact"] == 100
+    )
 
 
 def test_a_memory_is_inspected_and_cleaned(memory: Path, tmp_path: Path) -> None:

@@ -110,11 +110,12 @@ _Lines = tuple[list[str], bytes]  # lines without their line breaks, and the byt
 def _line_blocks(path: Path, *, report: Report | None = None) -> Iterator[_Lines]:
     """Yield the lines of a file in lists of about a MiB; raises as `read_lines`, at the faulty block."""
     with _opened(path) as (plain, stream):
-        refuse_markup(stream, str(path))
         size = path.stat().st_size if path.is_file() else 0
         limit = max(_TRUSTED_SIZE, _MAX_RATIO * size) if stream is not plain and size else math.inf
         offset, number, rest = 0, 1, b""
         while chunk := stream.read(_CHUNK):
+            if not offset:
+                refuse_markup(str(path), rest + chunk)
             content, newline, rest = (rest + chunk).rpartition(b"\n")
             long = number + content.count(b"\n") + len(newline)
             refuse_if(

@@ -1,13 +1,10 @@
 """Files of markup, which are never read as lines of text."""
 
 import re
-from io import BufferedReader
 from pathlib import PurePath
-from typing import BinaryIO
 
 from heedful.errors import CorpusError
 
-_START = 2**12  # bytes, by which markup is known
 _AS_DOCUMENT = "translate it with --document, or write its text one sentence a line"
 _AS_PAIRS = "translate it with --document; for pairs of texts, write it as TMX"
 _AS_TMX = "give it as source and as target both, or as --pairs"
@@ -19,24 +16,28 @@ _MARKUP = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), ("HTML", _AS_DOCUMENT)),
     ".xml": ("XML", _AS_DOCUMENT),
 }
-# A declaration and the begin of an element, or the first element of TMX: no sentence has these.
+# An XML declaration, or the first element of TMX or HTML: no sentence begins with these.
 _MARKUP_START = re.compile(
-    rb"(\xef\xbb\xbf)?\s*(<\?xml\s+version\s*=[^>]*\?>\s*<|<tmx\s+version\s*=|<!doctype\s+(html|tmx)\b)", re.I
+    rb"(\xef\xbb\xbf)?\s*"
+    rb"(<\?xml\s+version\s*=[^>]*\?>\s*(<|\Z)|<tmx\s+version\s*=|<!doctype\s+(html|tmx)\b)",
+    re.IGNORECASE,
 )
 
 
-def refuse_markup(stream: BinaryIO, name: str) -> None:
+def refuse_markup(name: str, start: bytes = b"") -> None:
     """Refuse a file of markup where lines are read: by the end of its name, or by how its text begins.
+
+    Args:
+        name: of the file.
+        start: its first line, or more.
 
     Raises:
         CorpusError: it says what to do with the file.
     """
     found = _MARKUP.get(PurePath(name.lower().removesuffix(".gz")).suffix)
-    if found is None and isinstance(stream, BufferedReader):
-        start = stream.peek(_START)
-        if _MARKUP_START.match(start):
-            as_tmx = ("TMX", f"let its name end in .tmx, and {_AS_TMX}")
-            is_html = b"<!doctype html" in start.lower()
-            found = as_tmx if b"<tmx" in start else _MARKUP[".html" if is_html else ".xml"]
+    if found is None and _MARKUP_START.match(start):
+        is_html = b"<!doctype html" in start.lower()
+        as_tmx = ("TMX", f"let its name end in .tmx, and {_AS_TMX}")
+        found = as_tmx if b"<tmx" in start else _MARKUP[".html" if is_html else ".xml"]
     if found is not None:
         raise CorpusError(f"{name}: is {found[0]}, not lines of text; {found[1]}")

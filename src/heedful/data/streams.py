@@ -5,7 +5,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
@@ -54,9 +54,10 @@ class Lines:
             self._mistake = CorpusError(f"{self.name}: {DAMAGED}")
 
     def _without_mark(self, first: bytes) -> bytes:
-        """Return the first line without a byte order mark; a file is decompressed where it is opened."""
+        """Return the first line of a text without a byte order mark; a file comes decompressed."""
         if first.startswith(GZIP):
             raise CorpusError(f"{self.name}: is gzip; decompress it, as in zcat FILE | heedful ...")
+        refuse_markup(self.name, first)
         return first.removeprefix(BYTE_ORDER_MARK)
 
     def raise_if_bad(self) -> None:
@@ -104,8 +105,7 @@ def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     with plain, decompressed(plain, str(path)) as stream:
-        with suppress(*DAMAGES):  # whoever reads the file says so
-            refuse_markup(stream, str(path))
+        refuse_markup(str(path))
         yield stream, str(path)
 
 

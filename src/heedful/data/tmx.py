@@ -34,7 +34,7 @@ class Unit(NamedTuple):
 def units_of_tmx(
     file: BinaryIO, *, src: str | None, tgt: str | None, is_needed: bool = True, remedy: str = ""
 ) -> Iterator[list[Unit]]:
-    """Yield the units of a TMX file in order, in lists of those of a block.
+    """Yield the units of a TMX file in order, one list for each block.
 
     Args:
         file: the file, decompressed.
@@ -158,7 +158,7 @@ class _TmxReader:
         self.units.append(Unit(self._line, source_text, target_text))
 
     def _target(self, others: list[str]) -> str | None:
-        """Return the tag of the target, among those of the unit; without a wish, there must be just one."""
+        """Return the tag of the target; if no language is wanted, the unit must have just one other."""
         if self._tgt is None:
             self._targets |= {tag.lower().replace("_", "-").split("-")[0] for tag in others}
             if len(others) > 1 or len(self._targets) > 1:

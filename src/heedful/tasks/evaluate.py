@@ -17,9 +17,16 @@ from heedful.settings.arguments import checked
 from heedful.settings.loading import plain
 from heedful.settings.options import Languages
 from heedful.settings.run import Config
+from heedful.storage.bundle import load_bundle
 from heedful.storage.description import bundle_file_names, resolve_bundle
 from heedful.tasks.keywords import EvaluationKeywords
-from heedful.tasks.loading import from_keywords, hub_repo, load_translator, refuse_options_of_models
+from heedful.tasks.loading import (
+    from_keywords,
+    hub_repo,
+    load_translator,
+    local_bundle,
+    refuse_options_of_models,
+)
 from heedful.tasks.options import METRICS_SHOWN, EvaluationOptions, Notify, ScoringOptions, say_nothing
 from heedful.tasks.output_checks import check_output
 from heedful.text.pair import has_target_languages, languages_of_pairs
@@ -48,7 +55,7 @@ def evaluate(
     Args:
         system: a translator, the path of a run or bundle, or a list of outputs.
         src: the sources, as a file or a list of lines; outputs need none.
-        ref: the references, the same.
+        ref: the references, the same; both may be one TMX file.
         metric: names, comma-separated: see `compare_systems`; or your own metric, a function of a module.
         options: tokenize: sacreBLEU's tokenizer for BLEU, by default by the language; lowercase: ignore case;
             resamples: bootstrap resamples for the confidence intervals, 1,000, or 0 for none. For a model,
@@ -64,13 +71,17 @@ def evaluate(
     """
     keywords = {"metric": plain(metric, "metric"), **options}
     scoring = from_keywords(ScoringOptions, keywords, evaluate)
-    references, sources = _lines(ref), None if src is None else _lines(src)
     if isinstance(system, Translator):
         refuse_options_of_models(options)
     elif isinstance(system, str | Path):
         system = translator_for(Path(system), scoring)
     elif others := [name for name in options if name not in _OF_OUTPUTS]:
         raise InputError(f"{others[0]}: is for a model, and these are outputs")
+    if isinstance(src, str | Path) and isinstance(ref, str | Path) and is_tmx(Path(src), Path(ref)):
+        config = system.bundle.config if isinstance(system, Translator) else Config()
+        sources, references = _units(Path(src), config, scoring.languages)
+    else:
+        sources, references = None if src is None else _lines(src), _lines(ref)
     if not isinstance(system, Translator):
         scored = System("outputs", list(system))
     elif sources is None:
@@ -82,16 +93,27 @@ def evaluate(
     return score([scored], [references], scoring, sources=sources, files=files)[0]
 
 
-def _test_text(options: EvaluationOptions, runs: Sequence[Path]) -> tuple[list[str] | None, list[list[str]]]:
+def _test_text(
+    options: EvaluationOptions, runs: Sequence[Path], notify: Notify
+) -> tuple[list[str] | None, list[list[str]]]:
     """Read the sources, if they are given, and the references; both may be one TMX file."""
     src, ref = options.src, options.ref
     if src is None or not is_tmx(src, *ref):
         references = [read_lines(stdin_or(path)) for path in ref]
         return None if src is None else read_lines(stdin_or(src)), references
-    config = translator_for(runs[0], options).bundle.config if runs else Config()
-    languages = languages_of_pairs(config, **asdict(options.languages))
-    text = read_parallel(src, src, languages=languages)
-    return [*text.src], [[*text.tgt]]
+    config = load_bundle(local_bundle(runs[0])).config if runs else Config()
+    sources, targets = _units(src, config, options.languages, notify)
+    return sources, [targets]
+
+
+def _units(
+    path: Path, config: Config, languages: Languages, notify: Notify = say_nothing
+) -> tuple[list[str] | None, list[str]]:
+    """Read the sources and the references in a TMX file, for the languages of a model."""
+    text = read_parallel(path, path, languages=languages_of_pairs(config, **asdict(languages)))
+    if text.num_empty:
+        notify(f"{path}: {text.num_empty:,} of {text.num_read:,} units left out as empty")
+    return [*text.src], [*text.tgt]
 
 
 def _lines(text: Lines) -> list[str]:
@@ -118,7 +140,7 @@ def evaluate_systems(
     for name in metric_names(options.metric):
         metric_of(name)
     check_tokenizer(options.tokenize)
-    sources, references = _test_text(options, runs)
+    sources, references = _test_text(options, runs, notify)
     written = {path: read_lines(stdin_or(path)) for path in files}
     lines = sources or references[0]
     for path, others in (*zip(ref, references, strict=True), *written.items()):

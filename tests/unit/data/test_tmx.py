@@ -1,6 +1,7 @@
 """TMX files as parallel text, and files of markup where lines are expected."""
 
 import gzip
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ def test_what_is_not_clear_is_refused(
     ("name", "text", "message"),
     [
         ("a.tmx", "any", "is TMX, not lines of text; give it as source and as target both, or as --pairs"),
-        ("a.en", tmx(), "is TMX, not lines of text; let its name end in .tmx"),
+        ("a.en", tmx(), r"is (TMX|XML), not lines of text"),
         ("a.xlf", "any", "is XLIFF.*write it as TMX"),
         ("a.po.gz", "any", "is a catalogue of messages"),
         ("a.HTML", "any", "is HTML.*--document"),
@@ -101,8 +102,16 @@ def test_markup_is_not_read_as_lines(tmp_path: Path, name: str, text: str, messa
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     with pytest.raises(CorpusError, match=message):
         read_lines(tmp_path / name)
-    with pytest.raises(CorpusError, match=message), open_input(tmp_path / name):
-        pass
+    with pytest.raises(CorpusError, match=message), open_input(tmp_path / name) as opened:
+        [*Lines(*opened).strictly()]
+
+
+def test_markup_in_a_stream_or_compressed_is_not_read_as_lines(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="stdin: is XML"):
+        [*Lines(BytesIO(tmx().encode()), "stdin").strictly()]
+    (tmp_path / "a.en.gz").write_bytes(gzip.compress(tmx().encode()))
+    with pytest.raises(CorpusError, match="is TMX"):
+        read_lines(tmp_path / "a.en.gz")
 
 
 @pytest.mark.parametrize("text", ["<p> begins it", "<?xml is how it begins", "<tmx> is a tag", "<a>\n<b>"])
