@@ -62,7 +62,7 @@ class ExplainedSentence:
         """
         hypotheses, cross = self.translation.hypotheses, self.maps.of("cross")
         rows = len(hypotheses[0].token_log_probs)
-        mean = sum(each.weights.mean(axis=0) for each in cross) / len(cross)
+        mean = sum(of_layer.weights.mean(axis=0) for of_layer in cross) / len(cross)
         answer: dict[str, Any] = {
             "source": {
                 "text": self.translation.source,
@@ -98,9 +98,9 @@ class ExplainedSentence:
             "rows": list(rows),
             "columns": list(columns),
             "maps": [
-                {"layer": each.layer, "heads": [_rounded(head) for head in each.weights]}
-                for each in maps
-                if layer in (None, each.layer)
+                {"layer": of_layer.layer, "heads": [_rounded(head) for head in of_layer.weights]}
+                for of_layer in maps
+                if layer in (None, of_layer.layer)
             ],
         }
 

@@ -122,10 +122,10 @@ class Glossary:
     def load(cls, path: str | Path) -> Self:
         """Read a table of source, target and perhaps `case`: with tabs, `.csv`, or `.xlsx` (its first sheet).
 
-        A head is left out: source and target, or the codes or English names of two languages. The text is
-        UTF-8, or UTF-16 with a byte order mark. As in DeepL's CSV, a third and a fourth column may have the
-        languages. Target forms are separated by `|`, and `*` at the end of a term means any ending. A
-        backslash before these signs takes their meaning away.
+        A header row is left out: source and target, or the codes or English names of two languages, with a
+        warning. The text is UTF-8, or UTF-16 with a byte order mark. As in DeepL's CSV, a third and a fourth
+        column may have the languages. Target forms are separated by `|`, and `*` at the end of a term means
+        any ending. A backslash before these signs takes their meaning away.
 
         Raises:
             CorpusError: a file that cannot be read.

@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 def read_table(path: Path) -> Iterator[Row]:
-    """Yield the rows of a table that have a text, without its head.
+    """Yield the rows of a table that have a text, without a header row.
 
     A workbook or UTF-16 is known by its first bytes, CSV by the name `.csv`; all else has tabs.
 

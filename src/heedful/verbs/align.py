@@ -28,10 +28,10 @@ class Align:
     change.
 
     Without an aligner, or with --layer or --shift, the model's cross-attention is read. Each token of a
-    translation is aligned with the source token that it attends to most. The weights are those of the head
-    that was trained to align words, as published students of Marian have one (model.alignment_layer).
-    Otherwise they are the mean of the heads of the last layer but one (Garg et al., 2019). Words are aligned
-    if their tokens are. Without a trained head, every target word has at least one link.
+    translation is aligned with the source token that it attends to most: in the head that was trained to
+    align words, if the model has one (model.alignment_layer; published students of Marian do), else in the
+    mean of the heads of the last layer but one (Garg et al., 2019). Words are aligned if their tokens are.
+    Without a trained head, every target word has at least one link.
     For models of six layers, --layer 3 --shift is better (Chen et al., 2020).
 
     Examples:

@@ -150,8 +150,8 @@ class EngineStep(StepFunction):
             sources: the ids that the encoder reads, special tokens included.
             threads: the number of threads that share a step.
             shortlist: the shortlist of the sources.
-            recorded: the layer whose cross-attention is recorded, from 0, and the number of its first heads;
-                None: none.
+            recorded: the layer (from 0) that records its cross-attention, and how many of its first heads;
+                None: no layer does.
             of_heads: whether to record the attention of each head: in `encoder_heads`, and for the latest
                 call in `self_heads` and `cross_heads`, (rows, layers, H, keys).
         """
