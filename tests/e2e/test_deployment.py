@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 import typer
+import yaml
 from running_services import Running
 from tiny_bundle import PAIRS, save_memorised
 from translation_server import translation_server
@@ -24,6 +25,7 @@ from translation_server import translation_server
 from heedful.cli.main import program
 from heedful.serving import server
 from heedful.serving.limits import Limits
+from heedful.serving.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE, UNIT, NGINX, CADDY, MANIFESTS, PAGE = (
@@ -37,6 +39,7 @@ DOCKERFILE, UNIT, NGINX, CADDY, MANIFESTS, PAGE = (
         "docs/deploy.md",
     )
 )
+ALERTS = (ROOT / "deploy/alerts.yaml").read_text(encoding="utf-8")
 
 
 def options_of(command: list[str]) -> dict[str, Any]:
@@ -74,6 +77,16 @@ def test_the_unit_serves_behind_a_proxy_of_this_machine() -> None:
     assert options["models"] == ["en-de=/srv/heedful/en-de"]
     assert (options["host"], options["port"]) == ("127.0.0.1", 5000)
     assert options["trust_proxy"] == ["127.0.0.1"]
+
+
+def test_alerts_are_about_numbers_that_the_service_has() -> None:
+    metrics = Metrics()
+    metrics.watch(int, int)
+    metrics.seconds.labels("/translate", "200").observe(0.1)
+    numbers = set(re.findall(r"^(heedful_\w+)", metrics.text().decode(), re.MULTILINE))
+    assert set(re.findall(r"heedful_\w+", ALERTS)) <= numbers
+    alerts = [rule["alert"] for rule in yaml.safe_load(ALERTS)["groups"][0]["rules"]]
+    assert re.findall(r"^\| (Heedful\w+) \|", PAGE, re.MULTILINE) == alerts
 
 
 @pytest.mark.parametrize("text", [DOCKERFILE, PAGE], ids=["Dockerfile", "deploy.md"])

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import docx
+import openpyxl
 import pytest
 import torch
 from pretrained_models import FAMILIES
@@ -23,6 +24,7 @@ from tiny_bundle import SHOWN_PAIRS, save_memorised
 from translate.storage.tmx import tmxfile
 from translation_server import translation_server
 
+from heedful import import_model
 from heedful.data.phrasebook import phrase_book
 from heedful.tasks import demo
 
@@ -48,6 +50,21 @@ def published() -> None:
     FAMILIES["marian"].save(Path("Helsinki-NLP/opus-mt-en-de"))
     shutil.copytree(ROOT / "recipes", "recipes")
     write_sides(train=10, valid=3, test=3, general=4)
+
+
+def company() -> None:
+    """Write a published model for each direction, a memory, and a list of terms as Excel saves it."""
+    published()
+    memory = tmxfile()
+    for english, german in phrase_book().train[:100]:
+        memory.addtranslation(english, "en", german, "de")
+    memory.savefile("ours.tmx")
+    for name in ("en-de", "de-en"):
+        import_model("Helsinki-NLP/opus-mt-en-de", output=Path("models", name))
+    terms = openpyxl.Workbook()
+    terms.worksheets[0].append(["English", "German"])
+    terms.worksheets[0].append(["house", "Gebäude"])
+    terms.save("terms.xlsx")
 
 
 def exchanged() -> None:
@@ -118,6 +135,7 @@ def lecture() -> None:
 PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/translator-in-an-afternoon.md": (phrases, {"inspect", "train", "evaluate", "score", "shortlist"}),
     "docs/adapt-a-published-one.md": (published, {"import", "train", "evaluate", "export"}),
+    "docs/company.md": (company, {"inspect", "train", "evaluate", "translate"}),
     "docs/bulk-translation.md": (large, {"translate"}),
     "docs/alignments.md": (aligned, {"align"}),
     "docs/glossaries.md": (large, {"translate"}),
@@ -129,9 +147,11 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/systems.md": (lecture, {"import"}),
     "docs/python.md": (in_python, {"train", "translate"}),
 }
+FINE_TUNED = {"docs/adapt-a-published-one.md", "docs/company.md"}
 SLOW_PAGES = {
     "docs/translator-in-an-afternoon.md",
     "docs/adapt-a-published-one.md",
+    "docs/company.md",
     "docs/bulk-translation.md",
     "docs/confidence.md",
     "docs/python.md",
@@ -147,7 +167,7 @@ def test_what_a_page_shows_runs(page: str, tmp_path: Path, monkeypatch: pytest.M
     prepare, verbs = PAGES[page]
     prepare()
     ids = {"src": torch.tensor([[3, 4, 5]]), "tgt_in": torch.tensor([[1, 6]])}
-    training = SHORT if "import" in verbs else SHORT + SMALL_VOCABULARY
+    training = SHORT if page in FINE_TUNED else SHORT + SMALL_VOCABULARY
     runner = Runner(added={"train": training}, names=ids)
     runner.run(page)
     assert verbs <= set(runner.verbs)
