@@ -135,7 +135,7 @@ def test_the_public_surface_is_pinned() -> None:
         "SeedsResult", "TrainResult", "Transformer", "TranslatedText", "Translation", "Translator",
     }  # fmt: skip
     functions = {
-        "attention_of", "back_translate", "causal_mask", "distill", "download_bundle", "evaluate",
+        "align_documents", "attention_of", "back_translate", "causal_mask", "distill", "download_bundle", "evaluate",
         "export_model", "import_model", "load_bundle", "load_config", "load_model", "load_plugin",
         "padding_mask", "record_attention", "save_bundle", "save_model", "sinusoids", "train",
         "translate_file", "translate_text",

@@ -42,6 +42,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_memorised(Path("runs/demo"), SHOWN_PAIRS)
     export_ctranslate2(memorised(SHOWN_PAIRS), Path("opus-ct2"), quantization=None)
     write_sides(train=10)
+    for language, texts in (("en", ["Hello 27!", "Mrs Smith 1."]), ("de", ["Hallo 27!", "Frau Smith 1."])):
+        Path("site", language).mkdir(parents=True)
+        Path("site", language, "page.txt").write_text("\n".join(texts), encoding="utf-8")
     Path("mine.py").write_text("from heedful.model.attention import MultiHeadAttention as Linear\n", "utf-8")
     monkeypatch.setattr(plugins, "_LOADED", {})
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from heedful.settings.plugins import load_plugin
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
+    from heedful.tasks.align_documents import align_documents
     from heedful.tasks.evaluate import evaluate
     from heedful.tasks.exchange import export_model, import_model
     from heedful.tasks.seeds import SeedsResult
@@ -71,6 +72,7 @@ __all__ = [
     "Translation",
     "Translator",
     "__version__",
+    "align_documents",
     "attention_of",
     "back_translate",
     "causal_mask",
@@ -111,6 +113,7 @@ _NAMES = {
     "settings.run": ("Config",),
     "storage.bundle": ("Bundle", "load_bundle", "load_model", "save_bundle", "save_model"),
     "text.languages": ("Pair",),
+    "tasks.align_documents": ("align_documents",),
     "tasks.evaluate": ("evaluate",),
     "tasks.exchange": ("export_model", "import_model"),
     "tasks.seeds": ("SeedsResult",),

@@ -105,6 +105,18 @@ def documents() -> None:
     Path("site/index.html").write_text("<p>The house is small.</p>", encoding="utf-8")
 
 
+def sites() -> None:
+    """Write pages in two languages."""
+    pairs = phrase_book().train
+    for number in range(12):
+        for side, language in enumerate(("en", "de")):
+            texts = (pair[side] for pair in pairs[number * 20 : number * 20 + 20])
+            Path("site", language).mkdir(parents=True, exist_ok=True)
+            Path("site", language, f"{number}.html").write_text(
+                "".join(f"<p>{text}</p>" for text in texts), "utf-8"
+            )
+
+
 def memories() -> None:
     documents()
     Path("news.en").write_text("The house is small.\n", encoding="utf-8")
@@ -141,6 +153,7 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/glossaries.md": (large, {"translate"}),
     "docs/confidence.md": (judged, {"evaluate", "translate", "score"}),
     "docs/documents.md": (documents, {"translate"}),
+    "docs/pairs.md": (sites, {"pairs", "inspect"}),
     "docs/memories.md": (memories, {"translate"}),
     "docs/corpus.md": (checked, {"inspect"}),
     "docs/interop.md": (exchanged, {"import", "export"}),

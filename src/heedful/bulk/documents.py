@@ -176,19 +176,14 @@ class FolderFiles:
             self.documents[name] = file.stat().st_size
 
 
-def list_documents(folder: Path, output: str) -> FolderFiles:
-    """List a directory, before its documents are translated into the directory `output`.
+def documents_in(folder: Path) -> FolderFiles:
+    """List the files of a directory and its subdirectories.
 
     Raises:
-        InputError: it has no documents, or the output is it, in it, or around it.
+        InputError: it has no documents.
         OSError: a directory cannot be read.
     """
-    files, target = FolderFiles(Path(os.path.realpath(folder))), Path(os.path.realpath(output))
-    problem = f"is {folder}, in it, or around it; write to another directory"
-    if is_elsewhere := output == "-" or "://" in output:
-        problem = "is no directory of this machine; documents need one"
-    if is_elsewhere or files.path.is_relative_to(target) or target.is_relative_to(files.path):
-        raise InputError(f"{output}: {problem}")
+    files = FolderFiles(Path(os.path.realpath(folder)))
     for at, folders, names in os.walk(files.path, onerror=_raise):
         for name in sorted(names):
             files.add(Path(at, name))
@@ -199,6 +194,22 @@ def list_documents(folder: Path, output: str) -> FolderFiles:
         folders.sort()
     if not files.documents:
         raise InputError(f"{folder}: has no documents; {supported()}")
+    return files
+
+
+def list_documents(folder: Path, output: str) -> FolderFiles:
+    """List a directory, before its documents are translated into the directory `output`.
+
+    Raises:
+        InputError: it has no documents, or the output is it, in it, or around it.
+        OSError: a directory cannot be read.
+    """
+    files, target = documents_in(folder), Path(os.path.realpath(output))
+    problem = f"is {folder}, in it, or around it; write to another directory"
+    if is_elsewhere := output == "-" or "://" in output:
+        problem = "is no directory of this machine; documents need one"
+    if is_elsewhere or files.path.is_relative_to(target) or target.is_relative_to(files.path):
+        raise InputError(f"{output}: {problem}")
     return files
 
 

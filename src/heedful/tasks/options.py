@@ -493,3 +493,77 @@ class ModelExport(Languages):
             default="float32",
         ),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentAlignment:
+    """Find sentence pairs in documents of two languages.
+
+    The documents have any formats that `translate --document` reads, also different ones. Two belong
+    together if they have the same path and name without ending and language: guide/index.en.html with
+    --src-lang en, and guide/index.de.docx with --tgt-lang de. Sentences are aligned by words, lengths and
+    structure. What is missing or added on one side is left out; another order is no obstacle. docs/pairs.md
+    says how, and how well.
+
+    Examples:
+        heedful pairs site/en site/de -o pairs.tsv --valid valid.tsv --test test.tsv
+    """
+
+    source: Annotated[
+        File,
+        Option(
+            "A directory of documents in the source language, or one document.",
+            metavar="SOURCE",
+            is_argument=True,
+        ),
+    ] = field(kw_only=False)
+    target: Annotated[
+        File, Option("The directory or document with their translations.", metavar="TARGET", is_argument=True)
+    ] = field(kw_only=False)
+    output: Annotated[
+        File,
+        Option(
+            "The pairs, a table for `train --pairs` with source, target, confidence, document and place.",
+            metavar="PAIRS.tsv",
+            flags=OUTPUT,
+        ),
+    ]
+    valid: Annotated[
+        File | None,
+        Option("Write the pairs of some of the documents here instead, for validation.", metavar="VALID.tsv"),
+    ] = None
+    test: Annotated[
+        File | None,
+        Option("Write the pairs of some other documents here, for a test.", metavar="TEST.tsv"),
+    ] = None
+    held_out: Annotated[
+        float,
+        Option(
+            "The share of the documents for --valid, and for --test.",
+            minimum=0.0,
+            maximum=0.4,
+            is_common=False,
+        ),
+    ] = 0.1
+    left_out: Annotated[
+        File | None,
+        Option(
+            "Write the documents and sentences that are in no pair here, with reasons.", metavar="LEFT.tsv"
+        ),
+    ] = None
+    min_confidence: Annotated[
+        float, Option("The least probability that a pair is right.", minimum=0.5, maximum=1.0)
+    ] = 0.8
+    bridge: Annotated[
+        File | None,
+        Option(
+            "A model for these languages, whose translations are compared with the target.", metavar="MODEL"
+        ),
+    ] = None
+    src_lang: Annotated[
+        str | None, Option("Code of the source language in names of files, such as en.", metavar="CODE")
+    ] = None
+    tgt_lang: Annotated[
+        str | None, Option("Code of the target language in names of files.", metavar="CODE")
+    ] = None
+    on_progress: Callable[[str, float], object] | None = None

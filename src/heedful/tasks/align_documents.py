@@ -1,0 +1,282 @@
+"""Sentence pairs of documents in two languages: the work of `heedful pairs`.
+
+two folders -> documents that belong together, by name       `_matched`
+            -> their sentences, by the readers of documents/  `_Document`
+            -> sentences that translate each other            data/bitext.py
+            -> tables of pairs, and of what is left out        `align_documents`
+"""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePath
+
+from heedful.bulk.documents import documents_in
+from heedful.data.bitext import Bead, Side, find_beads
+from heedful.documents.document_file import read_document
+from heedful.errors import HeedfulError, InputError, refuse_if
+from heedful.runtime.durable import atomic_output
+from heedful.settings.arguments import taking
+from heedful.settings.options import Languages, Runtime
+from heedful.spans.spanned_text import has_letters
+from heedful.tasks.loading import load_translator
+from heedful.tasks.options import DocumentAlignment
+from heedful.tasks.output_checks import check_output
+from heedful.text.sentences import split_sentences
+
+_HEAD = ("src", "tgt", "confidence", "document", "place")
+_LEFT_HEAD = ("side", "document", "place", "reason", "text")
+# A language, perhaps with a region, in the name of a file: a word between marks.
+_CODE = r"(?i)(?:^|(?<=[._/ -])){}(?:[-_][a-z]{{2,4}})?(?:$|(?=[._/ -]))"
+_NO_COUNTERPART, _UNSURE = "no counterpart was found", "the confidence is too low"
+_NOT_NAMED, _TWICE = "no document of the other side has its name", "another document has the same name"
+_SEEN = "held out, but its source is in the training pairs, too"
+Row = Sequence[str]
+Report = Callable[[str, float], object]  # of a phase and its progress, 0 to 1
+
+
+@dataclass(frozen=True)
+class DocumentPairs:
+    """What `heedful pairs` found.
+
+    Attributes:
+        pairs: the numbers of pairs by the files that they were written to.
+        documents: the number of source documents with a target document.
+        share: the share of their source sentences that are in pairs.
+        left_out: the numbers of documents and sentences that are in no pair, by reason.
+    """
+
+    pairs: Mapping[str, int]
+    documents: int
+    share: float
+    left_out: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _Document:
+    """A document: its sentences with letters, and the number of the unit of each."""
+
+    name: str
+    texts: list[str] = field(default_factory=list)
+    units: list[int] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path, name: str) -> "_Document":
+        """Read a document of any format; InputError if it cannot be read."""
+        document = cls(name)
+        for number, unit in enumerate(read_document(path).units, start=1):
+            sentences = [sentence.text for sentence in split_sentences(" ".join(unit.characters.split()))]
+            lettered = [*filter(has_letters, sentences)]
+            document.texts.extend(lettered)
+            document.units.extend([number] * len(lettered))
+        return document
+
+    def text(self, numbers: Sequence[int]) -> str:
+        """Return some sentences as one text."""
+        return " ".join(self.texts[number] for number in numbers)
+
+    def place(self, numbers: Sequence[int]) -> str:
+        """Return the unit that sentences are in, or the first and the last one."""
+        return "-".join(dict.fromkeys(str(self.units[number]) for number in (numbers[0], numbers[-1])))
+
+
+@dataclass(frozen=True)
+class _LeftOut:
+    """What is in no pair."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    def document(self, side: str, name: str, reason: str) -> None:
+        """Add a document."""
+        self.rows.append((side, name, "", reason, ""))
+
+    def sentences(self, side: str, document: _Document, numbers: Iterable[int], reason: str) -> None:
+        """Add sentences."""
+        for number in numbers:
+            self.rows.append((side, document.name, document.place([number]), reason, document.texts[number]))
+
+    def by_reason(self) -> dict[str, int]:
+        """Return the number of documents and sentences for each reason, without its details."""
+        return dict(Counter(reason.partition(":")[0] for _, _, _, reason, _ in self.rows))
+
+
+@taking(DocumentAlignment)
+def align_documents(task: DocumentAlignment) -> DocumentPairs:
+    """Find sentence pairs in documents of two languages: `heedful pairs`.
+
+    >>> heedful.align_documents("site/en", "site/de", output="pairs.tsv").pairs
+    {'pairs.tsv': 2}
+
+    The arguments are the options of the command, by the same names, and on_progress: called with the current
+    phase and its progress, 0 to 1.
+
+    Raises:
+        InputError: no documents, none that belong together, or an output that cannot be written.
+        OptionError: an option with an invalid value.
+    """
+    report: Report = task.on_progress or (lambda what, done: None)
+    outputs = [
+        None if path is None else Path(path) for path in (task.output, task.valid, task.test, task.left_out)
+    ]
+    written = [path for path in outputs if path is not None]
+    source, target = Path(task.source), Path(task.target)
+    for output in written:
+        check_output(output, inputs=[source, target])
+    refuse_if(
+        (len({*written}) < len(written), "two outputs have one name; give each its own"), error=InputError
+    )
+    left_out = _LeftOut()
+    documents = [*_read(task, left_out, report)]
+    refuse_if(
+        (
+            not documents,
+            f"{source}, {target}: no documents belong together by their names; give the codes in them with "
+            "--src-lang and --tgt-lang",
+        ),
+        error=InputError,
+    )
+    translated = _translated([src for src, _ in documents], task.bridge, report)
+    sides = [
+        (Side(src.texts, src.units, own), Side(tgt.texts, tgt.units))
+        for (src, tgt), own in zip(documents, translated, strict=True)
+    ]
+    beads = find_beads(sides, on_progress=partial(report, "aligned"))
+    rows = [
+        _rows(src, tgt, found, task.min_confidence, left_out)
+        for (src, tgt), found in zip(documents, beads, strict=True)
+    ]
+    parts = _parts(rows, outputs[1:3], task.held_out, left_out)
+    tables = [*zip(outputs[:3], parts, strict=True), (outputs[3], left_out.rows)]
+    with ExitStack() as stack:
+        for path, table in tables:
+            if path is not None:
+                head = _LEFT_HEAD if path is outputs[3] else _HEAD
+                lines = "".join("\t".join(row) + "\n" for row in (head, *table))
+                stack.enter_context(atomic_output(path)).write(lines.encode())
+    used = sum(len(bead.src) for found in beads for bead in found if bead.confidence >= task.min_confidence)
+    return DocumentPairs(
+        pairs={str(path): len(table) for path, table in tables[:3] if path is not None},
+        documents=len(documents),
+        share=used / max(1, sum(len(src.texts) for src, _ in documents)),
+        left_out=left_out.by_reason(),
+    )
+
+
+def _read(
+    task: DocumentAlignment, left_out: _LeftOut, report: Report
+) -> Iterator[tuple[_Document, _Document]]:
+    """Yield the sentences of documents that belong together; a document that cannot be read is left out."""
+    sides = [Path(task.source), Path(task.target)]
+    matched = [*_matched(sides, (task.src_lang, task.tgt_lang), left_out)]
+    for number, paths in enumerate(matched, start=1):
+        read = []
+        for side, root, path in zip(("source", "target"), sides, paths, strict=True):
+            name = path.name if path == root else path.relative_to(root.resolve()).as_posix()
+            try:
+                read.append(_Document.read(path, name))
+            except HeedfulError as error:
+                left_out.document(side, name, f"it cannot be read: {error}")
+        if len(read) == len(paths):
+            yield read[0], read[1]
+        report("read", number / len(matched))
+
+
+def _matched(
+    sides: Sequence[Path], codes: tuple[str | None, str | None], left_out: _LeftOut
+) -> Iterator[tuple[Path, Path]]:
+    """Yield the paths of documents that belong together, in the order of the sources."""
+    if all(path.is_file() for path in sides):
+        yield sides[0], sides[1]
+        return
+    by_key: list[dict[str, Path]] = []
+    for side, root, code in zip(("source", "target"), sides, codes, strict=True):
+        files = documents_in(root)
+        keys: dict[str, Path] = {}
+        is_shared = sides[0].resolve() == sides[1].resolve()
+        for name in files.documents:
+            key, has_code = _key(name, code)
+            if is_shared and not has_code:
+                continue
+            if key in keys:
+                left_out.document(side, name, _TWICE)
+            keys.setdefault(key, files.path / name)
+        by_key.append(keys)
+    for side, own, others in (("source", by_key[0], by_key[1]), ("target", by_key[1], by_key[0])):
+        for key in sorted(own.keys() - others.keys()):
+            left_out.document(side, own[key].name, _NOT_NAMED)
+    yield from ((path, by_key[1][key]) for key, path in by_key[0].items() if key in by_key[1])
+
+
+def _key(name: str, code: str | None) -> tuple[str, int]:
+    """Return the name of a document without its ending and language, and whether it has the language."""
+    stem = PurePath(name).with_suffix("").as_posix()
+    if code is None:
+        return stem, 0
+    return re.subn(_CODE.format(re.escape(code)), "", stem)
+
+
+def _translated(
+    documents: Sequence[_Document], model: str | Path | None, report: Report
+) -> Iterator[Sequence[str]]:
+    """Yield the translations of the sentences of each document; without a model, none."""
+    if model is None:
+        yield from ([] for _ in documents)
+        return
+    translator = load_translator(Path(model), languages=Languages(), runtime=Runtime())
+    for number, document in enumerate(documents, start=1):
+        yield translator.translate(document.texts)
+        report("translated", number / len(documents))
+
+
+def _rows(
+    src: _Document, tgt: _Document, beads: Sequence[Bead], least: float, left_out: _LeftOut
+) -> list[Row]:
+    """Return the rows of the pairs of two documents; all other sentences are left out."""
+    sure = [bead for bead in beads if bead.confidence >= least]
+    for side, document, found, used in (
+        ("source", src, [bead.src for bead in beads], [bead.src for bead in sure]),
+        ("target", tgt, [bead.tgt for bead in beads], [bead.tgt for bead in sure]),
+    ):
+        with_any, with_sure = ({number for numbers in some for number in numbers} for some in (found, used))
+        left_out.sentences(side, document, sorted(with_any - with_sure), _UNSURE)
+        left_out.sentences(side, document, sorted({*range(len(document.texts))} - with_any), _NO_COUNTERPART)
+    return [
+        (
+            src.text(bead.src),
+            tgt.text(bead.tgt),
+            f"{bead.confidence:.3f}",
+            src.name,
+            f"{src.place(bead.src)}:{tgt.place(bead.tgt)}",
+        )
+        for bead in sure
+    ]
+
+
+def _parts(
+    documents: Sequence[Sequence[Row]], held_out: Sequence[Path | None], share: float, left_out: _LeftOut
+) -> list[list[Row]]:
+    """Return the rows for training, validation and test, each with whole documents.
+
+    A pair that is held out is left out if its source is in the training pairs, too.
+    """
+    order = random.Random(1).sample(range(len(documents)), len(documents))
+    size = max(1, round(share * len(documents)))
+    parts: list[list[Row]] = [[], [], []]
+    of_document = {}
+    for part, path in enumerate(held_out, start=1):
+        if path is not None:
+            of_document.update(dict.fromkeys(order[:size], part))
+            order = order[size:]
+    for number, rows in enumerate(documents):
+        parts[of_document.get(number, 0)].extend(rows)
+    seen = {row[0] for row in parts[0]}
+    for part in (1, 2):
+        for row in parts[part]:
+            if row[0] in seen:
+                left_out.rows.append(("both", row[3], row[4], _SEEN, row[0]))
+        parts[part] = [row for row in parts[part] if row[0] not in seen]
+    return parts
