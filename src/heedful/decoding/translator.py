@@ -195,11 +195,12 @@ class Translator:
     ) -> list[Translation]:
         """Translate texts, each by itself, in batches of similar length; the order is kept.
 
-        A text with more tokens than `options.max_source_tokens` is translated in segments, with a warning in
-        the log: see `Translation.joined`. The first segment has the prefix.
+        Lines of a text are translated one by one, and a text with more tokens than
+        `options.max_source_tokens` in segments, with a warning in the log: see `Translation.joined`. The
+        first segment has the prefix.
 
         Args:
-            texts: sentences or lines.
+            texts: sentences or lines: a list, a generator, or a column of a table.
             options: the search; None: the bundle's.
             prefixes: for each text, the beginning of its translations: whole words, or "".
             first_line: the number of the first text, for messages.

@@ -173,9 +173,8 @@ def test_bad_arguments_are_input_errors(bundle: Bundle) -> None:
 @pytest.mark.parametrize(
     ("texts", "prefixes", "message"),
     [
-        ((text for text in ("the cat",)), None, "texts: generator"),
         ("the cat", None, "texts='the cat'"),
-        *((texts, None, "texts") for texts in (np.array(["the cat"]), {"the cat"}, None, [None], [b"a"])),
+        *((texts, None, "texts") for texts in ({"the cat"}, {"the cat": 1}, None, [None], [b"a"])),
         (["the cat", None], None, "texts: number 2"),
         (["the cat"], "d", "prefixes='d'"),
         (["the cat"], [None], "prefixes: number 1"),
@@ -186,3 +185,21 @@ def test_what_is_no_list_of_texts_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
         Translator(bundle).translations(texts, prefixes=prefixes)
+
+
+def test_lines_of_a_text_are_translated_one_by_one(bundle: Bundle) -> None:
+    translator = Translator(bundle)
+    first, second = translator.translate(["ab ba", "abba"])
+    assert translator.translate(["ab ba\nabba", " ab ba\n\n  abba\n"]) == [
+        f"{first}\n{second}",
+        f"{first}\n\n  {second}",
+    ]
+
+
+def test_texts_may_be_a_stream(bundle: Bundle) -> None:
+    translator = Translator(bundle)
+    wanted = translator.translate(LINES)
+    assert translator.translate(line for line in LINES) == wanted  # type: ignore[arg-type]
+    assert translator.translate(np.array(LINES)) == wanted  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="texts: number 1"):
+        translator.translate(iter([None]))  # type: ignore[arg-type]
