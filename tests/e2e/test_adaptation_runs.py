@@ -286,7 +286,7 @@ def test_settings_that_do_not_fit_the_base_are_refused(
     desk: Desk, options: list[str], code: int, message: str
 ) -> None:
     ids = desk.folder / "ids"
-    save_model(memorised().model, memorised().config, ids, card="")
+    save_model(memorised().model, ids, config=memorised().config, card="")
     outcome = desk.train("refused", {}, *[option.format(base=desk.base, ids=ids) for option in options])
     assert outcome.code == code
     assert message.format(base=desk.base, ids=ids) in outcome.err.splitlines()[-1]

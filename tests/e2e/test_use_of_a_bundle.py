@@ -15,7 +15,6 @@ from tolerances import FLOAT64, close
 from heedful.decoding.backends.engine import engine_precisions
 from heedful.errors import MissingExtraError
 from heedful.runtime.native import native
-from heedful.settings.run import Config
 from heedful.storage.bundle import save_model
 from heedful.text import TokenizerPair
 
@@ -270,7 +269,7 @@ def test_plot_compares_runs_by_their_names_or_paths(tmp_path: Path, monkeypatch:
 
 def test_a_bundle_without_a_tokenizer_is_shown(tmp_path: Path) -> None:
     model = small_model(tgt_vocab_size=13, tied="target")
-    save_model(model, Config(model=model.config), tmp_path / "ids", card="")
+    save_model(model, tmp_path / "ids", card="")
     outcome = heedful("inspect", tmp_path / "ids", "--json")
     found = json.loads(outcome.out)["bundle"]
     assert (outcome.code, outcome.err) == (0, "")

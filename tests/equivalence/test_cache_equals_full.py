@@ -41,8 +41,8 @@ class FullStep:
 
     def __call__(self, last_ids: NDArray[np.int64]) -> TorchTokens:
         self.prefixes = torch.cat([self.prefixes, torch.as_tensor(last_ids)[:, None]], dim=1)
-        states = self.model.decode(self.prefixes, self.memory)
-        return TorchTokens(self.model.project(states)[:, -1].log_softmax(dim=-1))
+        logits = self.model.decode(self.prefixes, self.memory)
+        return TorchTokens(logits[:, -1].log_softmax(dim=-1))
 
     def reorder(self, rows: NDArray[np.int64]) -> None:
         self.prefixes = self.prefixes[rows]
@@ -143,7 +143,7 @@ def assert_steps_equal_the_whole(model: Transformer, steps: int = STEPS) -> None
             ids = torch.randint(0, TGT_VOCAB, (len(prefixes),))
             prefixes = torch.cat([prefixes, ids[:, None]], dim=1)
             found = model.decode_step(ids, cache)
-            wanted = model.project(model.decode(prefixes, memory))[:, -1]
+            wanted = model.decode(prefixes, memory)[:, -1]
             assert_close(found, wanted, FLOAT64.MODEL)
             assert cache.length == step + 1
             if step in MOVES:
@@ -187,7 +187,7 @@ def test_a_beam_of_one_source_may_branch_and_drop_its_rows(name: str) -> None:
             prefixes = torch.cat([prefixes[rows], torch.randint(5, TGT_VOCAB, (3, 1))], dim=1)
             cache.reorder(torch.tensor(rows))
             found = model.decode_step(prefixes[:, -1], cache)
-            wanted = model.project(model.decode(prefixes, memory))[:, -1]
+            wanted = model.decode(prefixes, memory)[:, -1]
             assert_close(found, wanted, FLOAT64.MODEL)
 
 
@@ -205,4 +205,4 @@ def test_several_positions_at_a_time_give_what_the_whole_decoder_gives(
         cache = model.start_cache(memory)
         chunks = tgt_in.split([2, 1, 30, 8], dim=1)
         found = torch.cat([model.decoder(chunk, memory, cache=cache) for chunk in chunks], dim=1)
-        assert_close(found, model.decode(tgt_in, memory), FLOAT64.MODEL)
+        assert_close(found, model.decoder(tgt_in, memory), FLOAT64.MODEL)

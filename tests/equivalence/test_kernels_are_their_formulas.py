@@ -191,7 +191,7 @@ def test_a_model_has_the_gradients_that_it_has_without_kernels() -> None:
     for wanted in (True, False):
         model.zero_grad()
         use_fused_ops(model, kernels=wanted)
-        states = model.decode(tgt, model.encode(src)).flatten(0, 1)
+        states = model.decoder(tgt, model.encode(src)).flatten(0, 1)
         loss = fused_linear_cross_entropy(
             states, model.output, tgt.flatten(), smoothing=0.1, pad_id=0, kernels=wanted
         )

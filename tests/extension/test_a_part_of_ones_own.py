@@ -285,7 +285,7 @@ def test_a_state_that_no_bundle_holds_is_refused(tmp_path: Path) -> None:
     model = copy.deepcopy(memorised().model)
     model.encoder.final_norm = nn.BatchNorm1d(32)
     with pytest.raises(BundleError, match=r"encoder\.final_norm\.num_batches_tracked"):
-        save_model(model, memorised().config, tmp_path / "own", card="")
+        save_model(model, tmp_path / "own", config=memorised().config, card="")
 
 
 @pytest.mark.parametrize("name", EVERY)

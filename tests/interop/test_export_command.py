@@ -89,7 +89,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     source: str, output: str, options: list[str], named: str, tmp_path: Path
 ) -> None:
     bundle, model = save_memorised(tmp_path / "bundle"), small_model()
-    save_model(model, Config(model=model.config), tmp_path / "ids", card="")
+    save_model(model, tmp_path / "ids", card="")
     before = names_in(bundle)
     outcome = heedful("export", tmp_path / source, *options, "--output", tmp_path / output)
     assert named in refusal(outcome)

@@ -211,6 +211,19 @@ def test_languages_are_the_users_or_those_of_the_files(tmp_path: Path) -> None:
         assert tags(name)[0] == usual
 
 
+@pytest.mark.parametrize(
+    ("name", "language"), [("m2m100", "fr"), ("nllb", "eng_Latn"), ("mbart-50", "ro_RO")]
+)
+def test_of_two_target_languages_generates_is_taken(name: str, language: str, tmp_path: Path) -> None:
+    FAMILIES[name].save(tmp_path)
+    before, _ = imported(FAMILIES[name].layout, tmp_path)
+    tag_id = before.tokenizers.tgt.tag_id(language)
+    changed(tmp_path, "generation_config.json", {"forced_bos_token_id": tag_id})
+    config = imported(FAMILIES[name].layout, tmp_path)[0].config
+    assert config.languages.tgt_tag == before.tokenizers.tgt.tokens([tag_id])[0]
+    assert config.languages.tgt_tag != before.config.languages.tgt_tag
+
+
 def test_marians_source_begins_with_the_tag_of_the_target_language(tmp_path: Path) -> None:
     MARIAN.save(tmp_path / "model")
     assert imported("marian", tmp_path / "model", tgt_lang="fra")[0].config.languages.src_tag == ">>fra<<"

@@ -125,7 +125,7 @@ def test_the_diarys_model_encodes_decodes_and_projects() -> None:
     sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "src_vocab_size": 13, "tgt_vocab_size": 17}
     model = built("adeveloperdiary", **sizes)
     memory = model.encode(torch.tensor([[3, 4, 5, 0]]))
-    states = model.decode(torch.tensor([[1, 6, 7]]), memory)
+    states = model.decoder(torch.tensor([[1, 6, 7]]), memory)
     log_probs = model.project(states).log_softmax(-1)
     assert (states.shape, log_probs.shape) == ((1, 3, 512), (1, 3, 17))
     assert_close(log_probs.exp().sum(-1), torch.ones(1, 3), FLOAT32.ROW)

@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from heedful.storage.bundle import Bundle
 from heedful.text import SpecialTokens
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from heedful.decoding.backends.protocol import Backend
 
 AttentionKind = Literal["cross", "encoder", "decoder"]
@@ -39,6 +42,10 @@ class LayerAttention:
     kind: AttentionKind
     layer: int
     weights: NDArray[np.float32]
+
+    def __repr__(self) -> str:
+        heads, queries, keys = self.weights.shape
+        return f"LayerAttention({self.kind}, layer {self.layer}: {heads} heads, {queries} x {keys} tokens)"
 
     def of_head(self, head: Head) -> NDArray[np.float32]:
         """Return the weights (T, S) of one head, or the mean of all."""
@@ -59,6 +66,15 @@ class MapChoice:
     kinds: tuple[AttentionKind, ...] = ("cross",)
     layers: tuple[int, ...] | None = ()
     heads: tuple[Head, ...] | None = None
+
+    @classmethod
+    def of(cls, kind: AttentionKind, layer: int | None, head: Head | None) -> Self:
+        """Choose one layer, None the last, and one head, None their mean and each."""
+        return cls(
+            kinds=(kind,),
+            layers=() if layer is None else (layer,),
+            heads=None if head is None else (head,),
+        )
 
     @classmethod
     def parse(cls, kinds: str = "cross", *, layers: str | None = None, heads: str | None = None) -> Self:
@@ -89,6 +105,11 @@ LAST_CROSS = MapChoice()  # the cross-attention of the last layer
 class AttentionMaps:
     """All attention of one sentence pair.
 
+    >>> maps = heedful.attention_of("runs/demo", "The house is small.")
+    >>> maps
+    AttentionMaps('The house is small.' -> 'Das Haus ist klein.': 2 encoder, 2 decoder, 2 cross layers)
+    >>> maps.save("attention.png")
+
     A decoder row is labelled with the token that it predicts, not its input token: it shows where the model
     looked when it chose that token.
 
@@ -107,10 +128,14 @@ class AttentionMaps:
     source: str
     target: str
     source_tokens: tuple[str, ...]
-    target_in_tokens: tuple[str, ...] = field(repr=False)
+    target_in_tokens: tuple[str, ...]
     target_tokens: tuple[str, ...]
-    layers: tuple[LayerAttention, ...] = field(repr=False)
+    layers: tuple[LayerAttention, ...]
     is_merged: bool = False
+
+    def __repr__(self) -> str:
+        layers = ", ".join(f"{len(self.of(kind))} {kind}" for kind in KINDS)
+        return f"AttentionMaps({self.source!r} -> {self.target!r}: {layers} layers)"
 
     def labels(self, kind: AttentionKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the labels of rows (queries) and columns (keys)."""
@@ -118,9 +143,51 @@ class AttentionMaps:
             return self.source_tokens, self.source_tokens
         return self.target_tokens, self.source_tokens if kind == "cross" else self.target_in_tokens
 
+    @checked
     def of(self, kind: AttentionKind) -> list[LayerAttention]:
-        """Return the layers of one kind, the first first."""
+        """Return the layers of one kind, the first first; InputError for a kind that does not exist."""
         return [layer for layer in self.layers if layer.kind == kind]
+
+    @checked
+    def plot(
+        self, kind: AttentionKind = "cross", *, layer: int | None = None, head: Head | None = None
+    ) -> "Figure":
+        """Draw one layer as a figure of matplotlib, which a notebook shows.
+
+        >>> figure = maps.plot("encoder", layer=1, head=2)
+
+        Args:
+            kind: the kind of attention.
+            layer: the layer, from 1; None: the last.
+            head: the head, from 1, or "mean"; None: the mean of the heads, and each of them.
+
+        Raises:
+            InputError: a kind, layer or head that the model does not have.
+            MissingExtraError: matplotlib is not installed.
+        """
+        figure: Figure = _pictures().attention_figure(self, choice=MapChoice.of(kind, layer, head))
+        return figure
+
+    @checked
+    def save(
+        self,
+        path: Path | str,
+        kind: AttentionKind = "cross",
+        *,
+        layer: int | None = None,
+        head: Head | None = None,
+    ) -> None:
+        """Write `plot` as .png or .svg, all maps as .json, or all as a page to look through, .html.
+
+        >>> maps.save("attention.png", layer=2)
+
+        Raises:
+            InputError: another ending, or a kind, layer or head that the model does not have.
+            MissingExtraError: matplotlib is not installed.
+        """
+        pictures = _pictures()
+        pictures.check_attention_file(Path(path))
+        pictures.write_attention(self, Path(path), choice=MapChoice.of(kind, layer, head))
 
     def select(self, choice: MapChoice) -> list[tuple[LayerAttention, tuple[Head, ...]]]:
         """Return the chosen layers, each with the chosen heads; InputError if the model lacks one of them."""
@@ -172,6 +239,10 @@ class AttentionMaps:
         }
 
 
+def _pictures() -> Any:  # noqa: ANN401
+    return import_module("heedful.analysis.attention_pictures")  # which draws the classes of this module
+
+
 def attention_maps(
     bundle: Bundle, source: str, target_ids: Sequence[int], *, backend: "Backend | None" = None
 ) -> AttentionMaps:
@@ -209,9 +280,13 @@ def attention_maps(
 
 @checked
 def attention_of(
-    translator: Translator, source: str, *, target: str | None = None, options: SearchOptions | None = None
+    model: Translator | str | Path,
+    source: str,
+    *,
+    target: str | None = None,
+    options: SearchOptions | None = None,
 ) -> AttentionMaps:
-    """Record the attention of a loaded model for one sentence, and its translation or a given one.
+    """Record the attention of a model for one sentence, and its translation or a given one.
 
     >>> maps = attention_of(translator, "The house is small.")
     >>> maps.target
@@ -221,11 +296,14 @@ def attention_of(
     >>> maps.of("cross")[0].weights.shape  # (H, T, S)
     (4, 13, 14)
 
-    `maps.source_tokens` and `maps.target_tokens` label the columns and rows.
+    `maps.source_tokens` and `maps.target_tokens` label the columns and rows; `maps.plot()` draws them, and
+    `maps.save("attention.png")` writes the picture. `model` is a translator, or the path of a run or bundle.
 
     Raises:
+        BundleError: no usable bundle.
         InputError: no sentence, or a text that is too long.
     """
+    translator = model if isinstance(model, Translator) else Translator.load(model)
     bundle = translator.bundle
     special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
     options = options or SearchOptions.from_config(bundle.config.decode)

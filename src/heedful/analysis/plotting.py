@@ -50,11 +50,12 @@ def check_picture(path: Path, *, others: tuple[str, ...] = ()) -> None:
 def new_figure(width: float, height: float, *, title: str | None = None) -> "Figure":
     """Return a blank figure of this size in inches; MissingExtraError if matplotlib is not installed."""
     _check_matplotlib()
-    from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+    from heedful.analysis.notebook_figure import NotebookFigure
+
     margins = ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.09)
-    figure = Figure(figsize=(width, height), facecolor="white", layout=margins)
+    figure = NotebookFigure(figsize=(width, height), facecolor="white", layout=margins)
     if title is not None:
         style = {"fontsize": 12, "color": INK, "fontweight": "bold", "fontfamily": fonts()}
         figure.suptitle(printable(title), x=0.02, ha="left", parse_math=False, **style)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import accumulate, pairwise
-from math import sqrt
+from math import floor, sqrt
 
 import numpy as np
 import torch
@@ -161,8 +161,8 @@ _MIXTURE = 0x6D6978  # apart from the plan's random numbers of the same seed
 class Mixture:
     """Several corpora, each with its share of the pairs of an epoch; a pure function of (seed, epoch).
 
-    An epoch has as many pairs as all corpora together. Each corpus is gone through in random order, and goes
-    on in the next epoch where it was: none of its pairs comes again before all others have come.
+    An epoch has about as many pairs as all corpora together. Each corpus is gone through in random order, and
+    goes on in the next epoch where it was: none of its pairs comes again before all others have come.
 
     Attributes:
         sizes: the number of pairs of each corpus, in the order of the store.
@@ -174,18 +174,20 @@ class Mixture:
     shares: tuple[float, ...]
     templates: tuple[SpecialTokens, ...]
 
-    def counts(self) -> list[int]:
-        """Return the number of pairs of each corpus in an epoch; the sum is the size of all corpora."""
-        ends = [round(end * sum(self.sizes)) for end in accumulate(self.shares)]
-        ends[-1] = sum(self.sizes)
-        return [end - start for start, end in pairwise([0, *ends])]
+    def counts(self, num_epochs: int = 1) -> list[int]:
+        """Return the number of pairs of each corpus in the first epochs.
+
+        It is rounded over all of them: a share of less than one pair has its turn every few epochs.
+        """
+        total = num_epochs * sum(self.sizes)
+        return [floor(total * share + 0.5) for share in self.shares]
 
     def indices(self, seed: int, epoch: int) -> Indices:
         """Return the indices of an epoch's pairs in the store, corpus by corpus."""
         chosen = []
         starts = accumulate(self.sizes, initial=0)
-        for number, (size, count, first) in enumerate(zip(self.sizes, self.counts(), starts, strict=False)):
-            position, end = epoch * count, (epoch + 1) * count
+        corpora = zip(self.sizes, self.counts(epoch), self.counts(epoch + 1), starts, strict=False)
+        for number, (size, position, end, first) in enumerate(corpora):
             while position < end:
                 turn, start = divmod(position, size)
                 stop = min(size, start + end - position)

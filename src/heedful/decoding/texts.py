@@ -127,7 +127,7 @@ class TextCodec:
     def encode(
         self, texts: Sequence[str], prefixes: Sequence[str] | None, options: SearchOptions, *, first_line: int
     ) -> EncodedLines:
-        """Tokenise texts and prefixes; a text that is too long is split into segments.
+        """Tokenise texts and prefixes; a text of several lines, or one too long, is split into segments.
 
         Args:
             texts: sentences or lines.
@@ -140,15 +140,16 @@ class TextCodec:
             InputError: a text or a prefix that is too long, or unequal numbers of them.
         """
         src, tgt = self.tokenizers.src, self.tokenizers.tgt
-        lines, most = EncodedLines(texts), self.max_tokens(options)
+        lines, most = EncodedLines(texts), self.max_tokens(options) or sys.maxsize
         encoded = zip(texts, _encoded(src, texts), _prefix_ids(tgt, prefixes, texts, first_line), strict=True)
         for number, (text, ids, prefix) in enumerate(encoded, start=first_line):
             segments, gaps, encoded_segments = [text], [""], [ids]
-            if most is not None and len(ids) > most:
+            if len(ids) > most:
                 self._warn_of_segments(number, len(ids), most, options)
+            if len(ids) > most or "\n" in text:
                 parts = split_text(text, src, most)
                 segments = [each.text for each in parts if each.text]
-                gaps = [" " if each.space and i else "" for i, each in enumerate(parts) if each.text]
+                gaps = [_gap(part.space) if i else "" for i, part in enumerate(parts) if part.text]
                 encoded_segments = _encoded(src, segments)
             lines.gaps.append(gaps)
             of_line: list[Entry] = []
@@ -494,6 +495,11 @@ def check_one_for_each(name: str, values: Sequence[object] | None, to: str, othe
     """
     if values is not None and len(values) != len(others):
         raise InputError(f"{name}: {len(values):,} for {len(others):,} {to}; give one for each")
+
+
+def _gap(space: str) -> str:
+    """Return what stands before a segment: line ends as they are, or one space."""
+    return space if "\n" in space else space[:1] and " "
 
 
 def without_line_ends(lines: Iterable[str]) -> Iterator[str]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, get_args
 
 from heedful.decoding.aligner import Aligner
 from heedful.decoding.alignment import (
@@ -113,6 +113,21 @@ class Translator:
         is_copy = engine.name == "native"
         self._versions = [each.weight_versions for each in (bundle, *ensemble)] if is_copy else None
 
+    def __reduce__(self) -> tuple[object, tuple[Bundle]]:
+        """Load the model again in another process, from its path unless it is in memory alone."""
+        backend = self.generator.backend
+        engine: Any = backend.name if backend.name in get_args(EngineChoice) else backend
+        again = partial(
+            type(self),
+            precision=backend.precision,
+            batch_tokens=self.generator.batch_tokens,
+            batch_size=self.generator.batch_size,
+            ensemble=self.ensemble,
+            engine=engine,
+            shortlist=self.generator.shortlist,
+        )
+        return again, (self.bundle,)
+
     def __repr__(self) -> str:
         return f"Translator({self.bundle!r}, {self.engine_in_use} engine, {self.precision_in_use})"
 
@@ -195,11 +210,12 @@ class Translator:
     ) -> list[Translation]:
         """Translate texts, each by itself, in batches of similar length; the order is kept.
 
-        A text with more tokens than `options.max_source_tokens` is translated in segments, with a warning in
-        the log: see `Translation.joined`. The first segment has the prefix.
+        Lines of a text are translated one by one, and a text with more tokens than
+        `options.max_source_tokens` in segments, with a warning in the log: see `Translation.joined`. The
+        first segment has the prefix.
 
         Args:
-            texts: sentences or lines.
+            texts: sentences or lines: a list, a generator, or a column of a table.
             options: the search; None: the bundle's.
             prefixes: for each text, the beginning of its translations: whole words, or "".
             first_line: the number of the first text, for messages.

@@ -43,7 +43,7 @@ from heedful.model.variants import (
 )
 from heedful.settings.keywords import ModelSettings, StrategySettings
 from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT, SINUSOID_OFFSETS, ModelConfig
-from heedful.settings.plugins import plugin_part
+from heedful.settings.plugins import plugin_part, reference_here
 
 SINUSOIDS: dict[str, Callable[[int, int], Tensor]] = {
     "sinusoidal": sinusoids,
@@ -106,7 +106,7 @@ class Transformer(nn.Module):
     tokenizers, so the symbols begin at 4. Padding (`src_pad_id`, `tgt_pad_id`) is never attended to and never
     written: a symbol with that id would be lost.
 
-    >>> model = Transformer(src_vocab_size=14, tgt_vocab_size=14, d_model=64, num_heads=4, d_ff=128)
+    >>> model = Transformer(14, d_model=64, num_heads=4, d_ff=128)  # 14 tokens, of source and target
     >>> src = torch.randint(4, 14, (8, 5))  # (B, S)
     >>> begin, end = torch.full((8, 1), 2), torch.full((8, 1), 3)
     >>> logits = model(src, torch.cat([begin, src], dim=1))  # (B, S), (B, T) -> (B, T, V)
@@ -121,12 +121,13 @@ class Transformer(nn.Module):
         output: maps states to logits.
     """
 
-    def __init__(self, config: ModelConfig | None = None, **settings: Unpack[ModelSettings]) -> None:
+    def __init__(self, config: ModelConfig | int | None = None, **settings: Unpack[ModelSettings]) -> None:
         """Build a model with fresh weights.
 
         Args:
-            config: the architecture, with the sizes of both vocabularies.
-            settings: fields of `ModelConfig`, instead of a `config`.
+            config: the architecture, with the sizes of both vocabularies; or the size of one for both.
+            settings: fields of `ModelConfig`, instead of a `config`. A part may also be a function, a module
+                or a class without a file, such as `activation=nn.GELU()`.
 
         Raises:
             ConfigError: an unknown or impossible setting, or no size of a vocabulary.
@@ -182,7 +183,7 @@ class Transformer(nn.Module):
         """
         _check_shapes(src, tgt_in)
         try:
-            return self.project(self.decode(tgt_in, self.encode(src)))
+            return self.decode(tgt_in, self.encode(src))
         except IndexError:
             check_vocabulary("src", src, self.config.src_vocab_size)
             check_vocabulary("tgt_in", tgt_in, self.config.tgt_vocab_size)
@@ -226,11 +227,11 @@ class Transformer(nn.Module):
         return Memory(self.encoder(src, mask), mask)
 
     def decode(self, tgt_in: Tensor, memory: Memory) -> Tensor:
-        """Return the decoder's states (B, T, D) for right-shifted target ids (B, T).
+        """Return the logits (B, T, V) of the token after each right-shifted target id (B, T).
 
         Target padding needs no mask: it stands on the right, where no real position can look.
         """
-        return self.decoder(tgt_in, memory)  # type: ignore[no-any-return]
+        return self.project(self.decoder(tgt_in, memory))
 
     def project(self, states: Tensor) -> Tensor:
         """Turn states (..., D) into logits (..., V) over the target vocabulary (3.4)."""
@@ -245,19 +246,22 @@ class Transformer(nn.Module):
         return self.project(self.decoder(ids[:, None], cache.memory, cache=cache)[:, 0])
 
 
-def _checked(config: ModelConfig | None, settings: ModelSettings) -> ModelConfig:
+def _checked(config: ModelConfig | int | None, given: ModelSettings) -> ModelConfig:
     """Return the architecture of a new model.
 
     Raises:
         ConfigError: it is none, or has no vocabularies.
     """
+    settings = {name: reference_here(value, f"model.{name}") for name, value in given.items()}
+    if isinstance(config, int):
+        config, settings = None, {"src_vocab_size": config, "tgt_vocab_size": config} | settings
     if config is not None and not isinstance(config, ModelConfig):
         raise ConfigError(f"config is a {type(config).__name__}: give a ModelConfig, such as Config().model")
     if config is not None and settings:
         raise ConfigError(
             f"give a config or its fields, not both; config.replace({next(iter(settings))}=...)"
         )
-    config = ModelConfig(**dict[str, Any](settings)) if config is None else config
+    config = ModelConfig(**settings) if config is None else config
     for name in ("src_vocab_size", "tgt_vocab_size"):
         if not getattr(config, name):
             raise ConfigError(f"{name}=0: a model needs the number of tokens, such as {name}=37_000")

@@ -1,10 +1,11 @@
 """Types of the arguments of public functions: a wrong one is an error of one line that names it."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from functools import wraps
 from inspect import Parameter, formatannotation, signature
 from numbers import Integral, Real
+from os import PathLike
 from types import UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
@@ -41,6 +42,8 @@ def taking(
 def checked(function: _Function) -> _Function:
     """Return a function that checks the names and types of its arguments, by its signature.
 
+    Where it takes a list, it may be given whatever can be read once, such as a generator or a column.
+
     Raises:
         OptionError: naming an argument that does not exist, or the first one of another type.
     """
@@ -52,18 +55,32 @@ def checked(function: _Function) -> _Function:
         if not hints:
             hints.update({name: _hint(each, function) for name, each in of_function.parameters.items()})
         try:
-            given = of_function.bind(*positional, **keywords).arguments
+            bound = of_function.bind(*positional, **keywords)
         except TypeError:
             names = of_function.parameters
             for name in keywords.keys() - names.keys():
                 raise OptionError(f"unknown option {name!r}{suggestion(name, [*names])}") from None
             return function(*positional, **keywords)  # which says it with the function's name
+        given = bound.arguments
         for name, value in given.items():
+            given[name] = value = _listed(value, hints[name])
             if not fits(value, hints[name]):
                 raise OptionError(f"{_given(name, value, hints[name])}: must be {name_of(hints[name])}")
-        return function(*positional, **keywords)
+        return function(*bound.args, **bound.kwargs)
 
     return cast(_Function, call)
+
+
+def is_stream(value: object) -> bool:
+    """Return whether a value is a series of items, in order, and no sequence, such as a text."""
+    return isinstance(value, Iterable) and not isinstance(value, _NO_STREAMS)
+
+
+def _listed(value: Any, hint: Any) -> Any:  # noqa: ANN401
+    """Return a value; as a list, if it is a stream and its type is a list, perhaps of several types."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    takes_list = any(get_origin(kind) is Sequence for kind in kinds)
+    return [*value] if takes_list and is_stream(value) else value
 
 
 def _hint(parameter: Parameter, function: Callable[..., Any]) -> Any:  # noqa: ANN401
@@ -118,6 +135,7 @@ def _fits_items(value: object, kind: type, of_item: Any) -> bool:  # noqa: ANN40
 
 
 _LISTS = (list, tuple)
+_NO_STREAMS = (Sequence, Mapping, Set, PathLike)
 _LEAVES: dict[Any, Callable[[object], bool]] = {
     Any: lambda value: True,
     None: lambda value: value is None,

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 from heedful.settings.options import BleuTokenizer, Device, EarlyStopping, LengthNormalization
 
+Texts: TypeAlias = Path | str | Sequence[str]  # a file, or its lines
 Part: TypeAlias = str | Callable[..., Any]  # a name, PLUGIN:NAME, or a class or function of a module
 
 
@@ -125,12 +126,12 @@ class TrainingSettings(_Architecture, _Search, total=False):
     source_eos: bool
     bundle: Path | str | None
     # data:
-    src: Path | str | None
-    tgt: Path | str | None
-    valid_src: Path | str | None
-    valid_tgt: Path | str | None
-    pairs: Path | str | None
-    valid_pairs: Path | str | None
+    src: Texts | None
+    tgt: Texts | None
+    valid_src: Texts | None
+    valid_tgt: Texts | None
+    pairs: Path | str | Sequence[tuple[str, str]] | None
+    valid_pairs: Path | str | Sequence[tuple[str, str]] | None
     src_key: str
     tgt_key: str
     corpora: Sequence[Mapping[str, object]]

@@ -9,12 +9,13 @@ import hashlib
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from inspect import signature
+from itertools import chain, count
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -28,7 +29,9 @@ from heedful.settings.parsing import shown
 
 ENTRY_POINTS = "heedful.plugins"
 _REFERENCE = re.compile(r"[^\W\d][\w.]{,200}:[^\W\d][\w.]{,200}")
-_MAIN = "__main__"  # which other processes do not have
+_MAIN = "__main__"
+_UNNAMED = "unnamed"  # the parts of `reference_here`
+_ONLY_HERE = (_MAIN, _UNNAMED)  # plugins that other processes do not have
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ def loaded_plugins() -> tuple[str, ...]:
     return tuple(
         str(plugin.file or name)
         for name, plugin in _LOADED.items()
-        if name != _MAIN and not plugin.is_installed  # which every process finds by itself
+        if name not in _ONLY_HERE and not plugin.is_installed  # which every process finds by itself
     )
 
 
@@ -203,6 +206,29 @@ def reference_to(value: Any, key: str) -> str:  # noqa: ANN401
         raise ConfigError(f"{key}={value!r}: give a class or a function of a module (a file), or its name")
     names = (plugin for plugin, loaded in _LOADED.items() if loaded.module is module)
     return f"{next(names, None) or load_plugin(module).__name__}:{name}"
+
+
+def reference_here(value: Any, key: str) -> Any:  # noqa: ANN401
+    """Return a setting, with a name `PLUGIN:NAME` instead of a class, function or module.
+
+    What has no name that others could find it by, such as a lambda, gets one that only this process knows.
+    """
+    if not callable(value):
+        return value
+    try:
+        return reference_to(value, key)
+    except ConfigError:
+        parts = vars(_LOADED.setdefault(_UNNAMED, _Plugin(ModuleType(_UNNAMED), "")).module)
+        kind = re.sub(r"\W", "", getattr(value, "__name__", type(value).__name__)).strip("_")
+        names = chain([kind], (f"{kind}_{number}" for number in count(2)))
+        name = next(name for name in names if parts.get(name, value) is value)
+        parts[name] = value
+        return f"{_UNNAMED}:{name}"
+
+
+def unnamed_parts(parts: Mapping[str, str]) -> dict[str, str]:
+    """Return those of some parts, `PLUGIN:NAME` by their keys, that `reference_here` has named."""
+    return {key: reference for key, reference in parts.items() if plugin_of(reference) == _UNNAMED}
 
 
 class PluginFunction:

@@ -34,7 +34,7 @@ from heedful.runtime.durable import claimed_directory, replace_directory, restor
 from heedful.settings.arguments import checked
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import shown
-from heedful.settings.plugins import changed_plugins
+from heedful.settings.plugins import changed_plugins, unnamed_parts
 from heedful.settings.run import Config
 from heedful.storage.calibration import Calibration
 from heedful.storage.description import (
@@ -261,7 +261,7 @@ class BundleContents:
 
             with _damaged(self.path):
                 found, shapes = changes_and_shapes(config)
-            if found == self.changed_parts:
+            if found == self.changed_parts and not unnamed_parts(config.plugged):
                 if change := changed_plugins(config.plugged.values(), self.config.train.plugin_versions):
                     _log.warning("%s: %s", self.path, change)
                 return StoredModel(file, config, shapes)
@@ -376,14 +376,19 @@ def save_bundle(bundle: Bundle, path: Path | str, *, card: str = "") -> None:
 
 
 @checked
-def save_model(model: "Transformer", config: Config, path: Path | str, *, card: str = "") -> None:
+def save_model(
+    model: "Transformer", path: Path | str, *, config: Config | None = None, card: str = ""
+) -> None:
     """Write a bundle without tokenizers, for `load_model`; otherwise as `save_bundle`.
 
-    >>> save_model(model, Config(model=model.config), "copy-task")
+    >>> save_model(model, "copy-task")
+
+    `config` has all settings of the training; None: only the architecture is known.
     """
     from heedful.storage.torch_weights import saved_parts
 
     weights, changed_parts = saved_parts(model)
+    config = config or Config(model=model.config)
     save_weights(weights, config, None, path, card=card, changed_parts=changed_parts)
 
 

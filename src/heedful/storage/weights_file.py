@@ -127,6 +127,12 @@ class SafetensorsArrays:
             if part.get_dtype() not in _FLOATS:
                 raise ValueError(f"{shown(name)} is of type {part.get_dtype()}, not of floats")
 
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return _reopened, (self._path, self._state)
+
+    def __deepcopy__(self, memo: object) -> "SafetensorsArrays":
+        return self  # nothing of it changes
+
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         """Return a copy of an array, in float32; a ValueError also if the file was written to meanwhile."""
         now = _state(self._path)
@@ -135,6 +141,13 @@ class SafetensorsArrays:
         with readable(self._path):
             array: NDArray[np.generic] = self._file.get_tensor(name)
         return array.astype(np.float32, copy=False)
+
+
+def _reopened(path: Path, state: tuple[int, int, int]) -> SafetensorsArrays:
+    """Open the file of a model that came from another process; a BundleError if it is not that file."""
+    if _state(path) != state:
+        raise BundleError(f"{path}: is not the file any more that the model was loaded from; load it again")
+    return SafetensorsArrays(path)
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:

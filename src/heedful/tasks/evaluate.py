@@ -14,6 +14,7 @@ from heedful.evaluation.metrics import EvaluationReport, Metric, compare_systems
 from heedful.evaluation.systems import System
 from heedful.evaluation.tokenization import check_tokenizer, language_of_files
 from heedful.settings.arguments import checked
+from heedful.settings.keywords import Texts
 from heedful.settings.loading import plain
 from heedful.settings.options import Languages
 from heedful.settings.run import Config
@@ -31,16 +32,15 @@ from heedful.tasks.options import METRICS_SHOWN, EvaluationOptions, Notify, Scor
 from heedful.tasks.output_checks import check_output
 from heedful.text.pair import has_target_languages, languages_of_pairs
 
-Lines = str | Path | Sequence[str]
 _OF_OUTPUTS = {"tokenize", "lowercase", "resamples", "tgt_lang"}  # the options that need no model
 
 
 @checked
 def evaluate(
-    system: Translator | Lines,
+    system: Translator | Texts,
     *,
-    src: Lines | None = None,
-    ref: Lines,
+    src: Texts | None = None,
+    ref: Texts,
     metric: str | Metric = METRICS_SHOWN,
     **options: Unpack[EvaluationKeywords],
 ) -> EvaluationReport:
@@ -116,7 +116,7 @@ def _units(
     return [*text.src], [*text.tgt]
 
 
-def _lines(text: Lines) -> list[str]:
+def _lines(text: Texts) -> list[str]:
     return read_lines(text) if isinstance(text, str | Path) else list(text)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, TypedDict
 
 from heedful.decoding.options import SearchSettings, StrategyChoice
+from heedful.settings.keywords import Texts
 from heedful.settings.options import BleuTokenizer, Device, EngineChoice, File, PrecisionChoice
 
 Files = File | Sequence[File]
@@ -63,8 +64,8 @@ class SyntheticKeywords(LoadingSettings, SearchSettings, total=False):
     preset: str | None
     resume: bool
     overwrite: bool
-    valid_src: File | None
-    valid_tgt: File | None
+    valid_src: Texts | None
+    valid_tgt: Texts | None
     weight: float | None
     keep: str | Sequence[str] | None
     remove: str | Sequence[str] | None

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from heedful.data.batches import Mixture
 from heedful.data.corpora import joined
 from heedful.data.files import ParallelText, Report
 from heedful.data.store import ParallelStore
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import changed_parts, in_words
-from heedful.settings.run import Config
+from heedful.settings.run import Config, DataConfig
 from heedful.storage.torch_weights import unique_weights
 from heedful.text import TokenizerPair
 from heedful.text.round_trip import RoundTrip
@@ -123,6 +124,15 @@ def note_held_out(store: ParallelStore, config: Config, notices: Notices) -> Non
             f"{num_long:,} validation sources have more than {longest:,} tokens (max_source_tokens), and "
             "are translated in segments"
         )
+
+
+def note_small_shares(mixture: Mixture | None, data: DataConfig, notices: Notices) -> None:
+    """Warn of corpora that an epoch has no pair of."""
+    counts = mixture.counts() if mixture else []
+    for corpus, num_pairs in zip(data.corpora, counts, strict=False):
+        if not num_pairs:
+            name = corpus.pairs or corpus.src
+            notices.add(f"{name}: its weight gives it less than one pair in an epoch; raise it", warning=True)
 
 
 def note_rewritten(

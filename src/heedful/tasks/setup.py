@@ -31,6 +31,7 @@ from heedful.tasks.notices import (
     note_changes,
     note_held_out,
     note_rewritten,
+    note_small_shares,
     note_store,
     note_unknown,
     with_length_ratio,
@@ -150,6 +151,7 @@ def set_up_training(
             ids = prepared.store if prepared else None
             source, valid_source = _stored(texts, valid, tokenizers, config, report, ids)
     note_store(source.store, notices)
+    note_small_shares(source.mixture, config.data, notices)
     note_held_out(valid_source.store, config, notices)
     if ratio is None:
         config = with_length_ratio(config, source.store, notices)

@@ -22,6 +22,7 @@ from heedful.bulk.lines import LineLayout, LineTranslation, settings_of
 from heedful.bulk.manifest import Display, Manifest, check_settings, no_display
 from heedful.bulk.manifest import Settings as ManifestSettings
 from heedful.data.files import PairFiles, WantedLanguages, is_tmx, plain_name, read_parallel
+from heedful.data.given import with_files
 from heedful.data.inspection import inspect_text, removed_filters
 from heedful.data.streams import Lines, count_lines, count_pairs, open_input, open_output, write_line
 from heedful.decoding.options import search_options
@@ -30,6 +31,7 @@ from heedful.errors import CorpusError, RunError
 from heedful.runtime.durable import UNFINISHED
 from heedful.runtime.workers import has_other_ranks
 from heedful.settings.arguments import checked
+from heedful.settings.keywords import Texts
 from heedful.settings.loading import load_config, plain
 from heedful.settings.options import Filtering, HeldOutText, Settings, options_of
 from heedful.settings.run import Config
@@ -54,9 +56,9 @@ Bar = Callable[[], AbstractContextManager[Callable[[str, float], None]]]  # show
 def distill(
     teachers: str | Path | Sequence[str | Path],
     *,
-    src: str | Path,
+    src: Texts,
     output: str | Path,
-    tgt: str | Path | None = None,
+    tgt: Texts | None = None,
     settings: Settings = (),
     callbacks: Sequence[Listener] = (),
     **options: Unpack[SyntheticKeywords],
@@ -72,7 +74,7 @@ def distill(
 
     Args:
         teachers: runs or bundles; several translate together.
-        src: the source text, a file.
+        src: the source text, a file or a list of texts, as for `train`.
         output: the run directory.
         tgt: its translations by people, to train on them too.
         settings: of the training, by their whole keys.
@@ -85,17 +87,19 @@ def distill(
         InputError: an option that does not exist, or with a value that cannot be.
         HeedfulError: a run directory, models or settings that cannot be used: see `heedful.errors`.
     """
-    own = {"teachers": teachers, "src": src, "tgt": tgt, "output": output, "settings": settings}
-    return _train(from_keywords(DistillOptions, options, distill, **own), callbacks)
+    texts = with_files({"src": src, "tgt": tgt}, Path(output))
+    own = {"teachers": teachers, "output": output, "settings": settings, **texts}
+    given = with_files(options, Path(output))
+    return _train(from_keywords(DistillOptions, given, distill, **own), callbacks)
 
 
 @checked
 def back_translate(
     model: str | Path,
     *,
-    mono: str | Path,
-    src: str | Path,
-    tgt: str | Path,
+    mono: Texts,
+    src: Texts,
+    tgt: Texts,
     output: str | Path,
     settings: Settings = (),
     callbacks: Sequence[Listener] = (),
@@ -109,7 +113,7 @@ def back_translate(
 
     Args:
         model: a run or bundle of the other direction.
-        mono: text of the target language, a file.
+        mono: text of the target language, a file or a list of texts, as for `train`.
         src: the source of the text that people translated.
         tgt: its translations by people.
         output: the run directory.
@@ -120,9 +124,10 @@ def back_translate(
     Raises:
         HeedfulError: as for `distill`.
     """
-    own: dict[str, object] = {"model": model, "mono": mono, "src": src, "tgt": tgt, "output": output}
-    own |= {"settings": settings}
-    return _train(from_keywords(BackTranslationOptions, options, back_translate, **own), callbacks)
+    texts = with_files({"mono": mono, "src": src, "tgt": tgt}, Path(output))
+    own = {"model": model, "output": output, "settings": settings, **texts}
+    given = with_files(options, Path(output))
+    return _train(from_keywords(BackTranslationOptions, given, back_translate, **own), callbacks)
 
 
 def _train(options: DistillOptions | BackTranslationOptions, callbacks: Sequence[Listener]) -> TrainResult:

@@ -6,6 +6,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
+from heedful.data.given import with_files
 from heedful.errors import ConfigError, refuse_if, suggestion
 from heedful.settings.arguments import checked
 from heedful.settings.keywords import TrainingSettings
@@ -76,7 +77,8 @@ def train(  # noqa: PLR0913
     >>> translator = heedful.Translator.load(run.best)
 
     A setting of the configuration may be given by its own name if only one section has it, as `max_steps`;
-    others, such as "model.dropout", go into `settings`. `src` and `tgt` are files.
+    others, such as "model.dropout", go into `settings`. `src` and `tgt` are files or lists of texts, and
+    `pairs` is a file or a list of (source, target). Texts of lists are kept in the folder OUTPUT.text.
 
     Args:
         config: all settings, or a recipe; None: the preset's.
@@ -102,10 +104,11 @@ def train(  # noqa: PLR0913
     values = {_key(name): value for name, value in keys.items()} | dict(settings)
     if not isinstance(config, Config):
         file = None if config is None else Path(config)
-        values = {key: plain(value, key) for key, value in values.items()}
+        run = Path(output) if output else run_directory(file, values, preset)
+        values = {key: plain(value, key) for key, value in with_files(values, run).items()}
         training = plan(
             file,
-            Path(output) if output else None,
+            run,
             values,
             preset=preset,
             seeds=seeds,
@@ -139,15 +142,14 @@ def plan(
 
     Args:
         file: a recipe; None: the run's own settings at a resumption, else the preset.
-        output: the run directory; None: runs/NAME, for the file, the preset, or "base".
+        output: the run directory; None: `run_directory`.
         values: whole keys and values of settings, which override the file.
         preset: the preset to start from.
         seeds: train once with each seed; None: once, with `train.seed`.
         resume: continue an existing run; a run that this job of torchrun has started is resumed, too.
         overwrite: rename an existing run, and start anew.
     """
-    new = "adapted" if "train.init" in values else "base"
-    output = output or Path("runs") / (file.stem if file else preset or new)
+    output = output or run_directory(file, values, preset)
     if (output / CONFIG).exists() and was_started_by_this_job(output):
         resume, overwrite = True, False
     if resume and file is None:
@@ -157,6 +159,12 @@ def plan(
             check_preset(file.parent, preset, values)
     config = load_config(file, preset=preset, overrides=values)
     return Training(config=config, output=output, resume=resume, overwrite=overwrite)
+
+
+def run_directory(file: Path | None, values: Mapping[str, Any], preset: str | None) -> Path:
+    """Return runs/NAME, for the recipe, the preset, or "base"; "adapted" for fine-tuning."""
+    new = "adapted" if "train.init" in values else "base"
+    return Path("runs") / (file.stem if file else preset or new)
 
 
 def _key(name: str) -> str:

@@ -26,7 +26,13 @@ from heedful.runtime.durable import restore_backup
 from heedful.runtime.threads import restored_threads
 from heedful.settings.loading import load_config
 from heedful.settings.options import EngineChoice
-from heedful.settings.plugins import changed_plugins, check_arguments, function_part, plugin_part
+from heedful.settings.plugins import (
+    changed_plugins,
+    check_arguments,
+    function_part,
+    plugin_part,
+    unnamed_parts,
+)
 from heedful.settings.run import Config, CorpusConfig
 from heedful.storage.bundle import Bundle, save_bundle
 from heedful.tasks.card import model_card, shared_config
@@ -165,6 +171,8 @@ class Training:
 
     def with_plugged_functions(self) -> "Training":
         """Return the training with the loss and the schedule that plugins define, if none is given."""
+        for key, part in unnamed_parts(self.config.model.plugged).items():
+            raise ConfigError(f"{key}={part}: a run names its parts; give a function or class of a file")
         plugged = dict(self.config.plugged)
         parts = {key: plugin_part(name, key) for key, name in plugged.items()}
         named = parts.get("train.loss")

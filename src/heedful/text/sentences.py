@@ -74,21 +74,22 @@ def split_sentences(text: str, *, within_lines: bool = True, at_line_ends: bool 
 
 
 def split_text(text: str, tokenizer: Tokenizer | None, limit: int) -> list[Sentence]:
-    """Split a text of more than `limit` tokens into parts, in time linear in its length.
+    """Split a text at line ends, and if it has more than `limit` tokens into parts, in linear time.
 
-    It is split at the ends of all sentences; a longer one before small letters after a full stop, else at
-    punctuation, else at spaces, else between
-    tokens, into parts of about equal length.
+    A long text is split at the ends of all sentences; a longer one before small letters after a full stop,
+    else at punctuation, else at spaces, else between tokens, into parts of about equal length.
 
     Args:
         text: the concatenation of all `space + text` is that text; the last may have no text.
         tokenizer: counts the tokens; None: each character is one.
         limit: the most tokens of a part.
     """
+    lines = text.splitlines(keepends=True) if "\n" in text else [text]
     # A token stands for at least one byte, except for those that a tokenizer adds.
     if len(text.encode()) < limit or _lengths([text], tokenizer)[0] <= limit:
-        return _as_sentences([text])
-    return _as_sentences(chain.from_iterable(_split(part, tokenizer, limit) for part in _sentences(text)))
+        return _as_sentences(lines)
+    sentences = chain.from_iterable(map(_sentences, lines))
+    return _as_sentences(chain.from_iterable(_split(part, tokenizer, limit) for part in sentences))
 
 
 def joint(space: str, source: str, before: str, after: str) -> str:

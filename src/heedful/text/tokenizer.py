@@ -95,6 +95,9 @@ class Tokenizer(ABC):
         self.pad_id, self.unk_id, self.bos_id, self.eos_id = ids.pad, ids.unk, ids.bos, ids.eos
         self._saved_ids = asdict(ids)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.kind}, {self.vocab_size:,} tokens)"
+
     def __reduce__(self) -> tuple[object, tuple[dict[str, bytes]]]:
         return type(self).from_files, (self.to_files(),)
 

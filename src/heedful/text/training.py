@@ -149,6 +149,7 @@ MAX_LINES = 2_000_000  # of one model; more text hardly changes the vocabulary b
 _MAX_LINE_BYTES = 1 << 30  # the most that SentencePiece accepts; a longer line would be skipped silently
 # SentencePiece skips lines with this character, its sign for an unknown one.
 _RESERVED = "▅"
+_MAX_WORD = 1000  # characters
 _NAMES = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}  # in the order of their ids
 _BOUNDARY = "\x1f"  # which SentencePiece takes into no token
 _NUM_THREADS = 4  # fixed, never the machine's count: the unigram model's sums depend on it
@@ -245,6 +246,18 @@ class _SampledLines:
             yield first[i] if i < len(first) else others[0][i - len(first)]
 
 
+@dataclass(frozen=True)
+class _ShortWords:
+    """Lines without words that SentencePiece cannot have as a token, which stay unknown."""
+
+    lines: Iterable[str]
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self.lines:
+            is_usual = len(line) <= _MAX_WORD
+            yield line if is_usual else " ".join(word for word in line.split(" ") if len(word) <= _MAX_WORD)
+
+
 def _train(
     lines: Iterable[str], config: TokenizerConfig, *, text: str, tags: Sequence[str]
 ) -> SentencePieceTokenizer:
@@ -257,6 +270,8 @@ def _train(
     hidden = {name: f"{_BOUNDARY}{name[1:-1]}{_BOUNDARY}" for name in _NAMES.values()}
     special: dict[str, Any] = {f"{kind}_id": i for i, kind in enumerate(_NAMES)}
     special |= {f"{kind}_piece": hidden[name] for kind, name in _NAMES.items()}
+    if config.kind == "word":
+        lines = _ShortWords(lines)
     reserved = [_RESERVED] if config.kind != "word" and any(_RESERVED in line for line in lines) else []
     try:
         sentencepiece.SentencePieceTrainer.train(

@@ -108,7 +108,7 @@ def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig, *, fused
     passes = 2 if settings.r_drop else 1
     pad_id, smoothing = model.config.tgt_pad_id, settings.label_smoothing
     memory = model.encode(batch.src.repeat(passes, 1))
-    states, is_real = model.decode(batch.tgt_in.repeat(passes, 1), memory), batch.tgt_out != pad_id
+    states, is_real = model.decoder(batch.tgt_in.repeat(passes, 1), memory), batch.tgt_out != pad_id
     if fused and states.is_cuda:  # to select rows, the CPU would wait until the GPU has counted them
         states = states.masked_fill(~is_real.repeat(passes, 1)[..., None], 0.0).flatten(0, 1)
         targets = batch.tgt_out.flatten()
@@ -301,7 +301,7 @@ def _nll_of(model: Transformer, batch: Batch) -> float:
 
 def _nll_in_one_pass(model: Transformer, batch: Batch) -> float:
     pad_id, total = model.config.tgt_pad_id, 0.0
-    states = model.decode(batch.tgt_in, model.encode(batch.src))
+    states = model.decoder(batch.tgt_in, model.encode(batch.src))
     real = batch.tgt_out != pad_id
     parts, tgt_parts = (torch.split(rows[real], _VALIDATED_ROWS) for rows in (states, batch.tgt_out))
     for chunk, targets in zip(parts, tgt_parts, strict=True):  # all at once may need more than a step

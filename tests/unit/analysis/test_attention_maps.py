@@ -240,3 +240,24 @@ def test_the_same_maps_give_the_same_svg(maps: AttentionMaps, tmp_path: Path) ->
     for name in ("a", "b"):
         draw_attention(maps, tmp_path / f"{name}.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_maps_draw_and_write_themselves(maps: AttentionMaps, tmp_path: Path) -> None:
+    choice = MapChoice(kinds=("encoder",), layers=(1,), heads=(2,))
+    draw_attention(maps, tmp_path / "wanted.svg", choice=choice)
+    maps.save(tmp_path / "found.svg", "encoder", layer=1, head=2)
+    assert (tmp_path / "found.svg").read_bytes() == (tmp_path / "wanted.svg").read_bytes()
+    assert len(maps.plot().axes) == len(attention_figure(maps).axes)
+    for name in ("all.json", "all.html"):
+        maps.save(str(tmp_path / name))
+        assert maps.target in (tmp_path / name).read_text(encoding="utf-8")
+
+
+def test_what_a_model_lacks_is_refused(maps: AttentionMaps, tmp_path: Path) -> None:
+    for show in (maps.of, maps.plot, lambda kind: maps.save(tmp_path / "a.png", kind)):
+        with pytest.raises(InputError, match="'cross', 'encoder', 'decoder'"):
+            show("self")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="layers 1 to 2"):
+        maps.plot(layer=3)
+    with pytest.raises(InputError, match=r"\.svg"):
+        maps.save(tmp_path / "a.pdf")

@@ -39,16 +39,15 @@ def test_each_corpus_has_its_share_and_no_pair_comes_again_before_the_others(
     mixture: Mixture, seed: int, epochs: int
 ) -> None:
     total = sum(mixture.sizes)
-    assert sum(mixture.counts()) == total
     for count, share in zip(mixture.counts(), mixture.shares, strict=True):
         assert abs(count - share * total) <= 1
     drawn = [mixture.indices(seed, epoch) for epoch in range(epochs)]
     seen = Counter(np.concatenate(drawn).tolist())
     for (start, end), count in zip(
-        pairwise(accumulate(mixture.sizes, initial=0)), mixture.counts(), strict=True
+        pairwise(accumulate(mixture.sizes, initial=0)), mixture.counts(epochs), strict=True
     ):
         times = [seen[i] for i in range(start, end)]
-        assert sum(times) == epochs * count
+        assert sum(times) == count
         assert max(times) - min(times) <= 1
     assert [each.tolist() for each in drawn] == [mixture.indices(seed, i).tolist() for i in range(epochs)]
 
@@ -57,6 +56,13 @@ def test_each_corpus_has_its_share_and_no_pair_comes_again_before_the_others(
 def test_shares_by_size_are_an_epoch_of_all(sizes: list[int], seed: int, epoch: int) -> None:
     mixture = Mixture(tuple(sizes), tuple(size / sum(sizes) for size in sizes), ())
     assert mixture.indices(seed, epoch).tolist() == list(range(sum(sizes)))
+
+
+def test_a_share_of_less_than_a_pair_has_its_turn() -> None:
+    mixture = Mixture((300, 640), (1 / 5001, 5000 / 5001), ())
+    drawn = [mixture.indices(1, epoch) for epoch in range(20)]
+    assert mixture.counts()[0] == 0
+    assert [int((indices < 300).sum()) for indices in drawn].count(1) == 4  # 20 * 940 / 5001
 
 
 def test_epochs_and_seeds_differ() -> None:

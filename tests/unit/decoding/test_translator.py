@@ -1,5 +1,9 @@
+import copy
+import pickle
 import re
 from collections.abc import Iterator
+from multiprocessing import get_context
+from pathlib import Path
 from unittest import TestCase
 
 import numpy as np
@@ -10,12 +14,12 @@ from tolerances import FLOAT32, close, format_of
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
-from heedful.errors import InputError
+from heedful.errors import BundleError, InputError
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 from heedful.settings.options import Precision
 from heedful.settings.run import Config, DecodeConfig, TokenizerConfig
-from heedful.storage.bundle import Bundle
+from heedful.storage.bundle import Bundle, save_bundle
 from heedful.text import TokenizerPair, train_tokenizers
 
 pytestmark = pytest.mark.by_class
@@ -173,9 +177,8 @@ def test_bad_arguments_are_input_errors(bundle: Bundle) -> None:
 @pytest.mark.parametrize(
     ("texts", "prefixes", "message"),
     [
-        ((text for text in ("the cat",)), None, "texts: generator"),
         ("the cat", None, "texts='the cat'"),
-        *((texts, None, "texts") for texts in (np.array(["the cat"]), {"the cat"}, None, [None], [b"a"])),
+        *((texts, None, "texts") for texts in ({"the cat"}, {"the cat": 1}, None, [None], [b"a"])),
         (["the cat", None], None, "texts: number 2"),
         (["the cat"], "d", "prefixes='d'"),
         (["the cat"], [None], "prefixes: number 1"),
@@ -186,3 +189,49 @@ def test_what_is_no_list_of_texts_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
         Translator(bundle).translations(texts, prefixes=prefixes)
+
+
+def test_lines_of_a_text_are_translated_one_by_one(bundle: Bundle) -> None:
+    translator = Translator(bundle)
+    first, second = translator.translate(["ab ba", "abba"])
+    assert translator.translate(["ab ba\nabba", " ab ba\n\n  abba\n"]) == [
+        f"{first}\n{second}",
+        f"{first}\n\n  {second}",
+    ]
+
+
+def test_texts_may_be_a_stream(bundle: Bundle) -> None:
+    translator = Translator(bundle)
+    wanted = translator.translate(LINES)
+    assert translator.translate(line for line in LINES) == wanted  # type: ignore[arg-type]
+    assert translator.translate(np.array(LINES)) == wanted  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="texts: number 1"):
+        translator.translate(iter([None]))  # type: ignore[arg-type]
+
+
+def _translated(pair: tuple[Translator, str]) -> list[str]:
+    translator, text = pair
+    return translator.translate([text])
+
+
+def test_a_translator_is_copied_and_sent_to_other_processes(bundle: Bundle, tmp_path: Path) -> None:
+    save_bundle(bundle, tmp_path / "bundle")
+    for translator in (
+        Translator(tmp_path / "bundle"),
+        Translator(tmp_path / "bundle", engine="torch", batch_tokens=7),
+        Translator(bundle, ensemble=[bundle]),
+    ):
+        wanted = translator.translate(LINES)
+        again = pickle.loads(pickle.dumps(translator))
+        assert (again.translate(LINES), copy.deepcopy(translator).translate(LINES)) == (wanted, wanted)
+        assert (again.engine_in_use, again.batch_tokens) == (
+            translator.engine_in_use,
+            translator.batch_tokens,
+        )
+    translator = Translator(tmp_path / "bundle")
+    with get_context("spawn").Pool(1) as pool:
+        assert pool.map(_translated, [(translator, LINES[0])]) == [translator.translate(LINES[:1])]
+    sent = pickle.dumps(translator)
+    (tmp_path / "bundle" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(BundleError, match="load it again"):
+        pickle.loads(sent)

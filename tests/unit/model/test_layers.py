@@ -42,8 +42,8 @@ def test_a_final_norm_normalises_what_each_post_norm_stack_gives() -> None:
 
     memory, plain_memory = model.encode(SRC), plain.encode(SRC)
     assert_close(memory.states, normed(plain_memory.states, model.encoder.final_norm), FLOAT32.MODEL)
-    wanted = normed(plain.decode(TGT_IN, memory), model.decoder.final_norm)
-    assert_close(model.decode(TGT_IN, memory), wanted, FLOAT32.MODEL)
+    wanted = normed(plain.decoder(TGT_IN, memory), model.decoder.final_norm)
+    assert_close(model.decoder(TGT_IN, memory), wanted, FLOAT32.MODEL)
 
 
 @pytest.mark.parametrize("option", ["embedding_norm", "final_norm"])

@@ -79,7 +79,7 @@ def test_each_side_has_a_padding_id_of_its_own() -> None:
     src[0, 2], tgt_in[0, 2] = TGT_PAD, SRC_PAD
     memory = model.encode(src)
     assert memory.mask[0, 0, 0].all()
-    whole = model.project(model.decode(tgt_in, memory))
+    whole = model.decode(tgt_in, memory)
     other = src.clone()
     other[0, 2] = 7
     assert_apart(model(other, tgt_in)[0], whole[0], FLOAT64.MODEL)  # it was seen
@@ -270,3 +270,13 @@ def test_a_few_steps_of_training_lower_the_loss_and_move_every_weight(name: str)
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0]
     assert [key for key, weight in model.named_parameters() if torch.equal(weight, before[key])] == []
+
+
+def test_decode_returns_the_logits_of_the_whole_model() -> None:
+    model, (src, tgt_in) = build(), inputs()
+    assert_close(model.decode(tgt_in, model.encode(src)), model(src, tgt_in), FLOAT64.MODEL)
+
+
+def test_one_number_is_the_size_of_both_vocabularies() -> None:
+    model = Transformer(23, d_model=8, num_heads=2, d_ff=8)
+    assert (model.config.src_vocab_size, model.config.tgt_vocab_size) == (23, 23)

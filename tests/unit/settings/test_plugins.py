@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful import Config, Transformer, load_model, save_model
+from heedful import Config, Transformer, load_model, save_model, train
 from heedful.data.batches import plan_epoch, sampler_of
 from heedful.data.cleaning import Pair
 from heedful.data.cleaning.pair import pair_filter
@@ -115,7 +115,7 @@ def test_a_class_of_heedfuls_own_is_a_part_too(tmp_path: Path) -> None:
     sizes = {"src_vocab_size": 60, "tgt_vocab_size": 60, "d_model": 16, "num_heads": 2, "d_ff": 32}
     for parts in ({"feed_forward": "own_part:GatedFeedForward"}, {"activation": "own_part:cube"}):
         model = Transformer(**sizes, **parts)
-        save_model(model, Config(model=model.config), tmp_path / "bundle")
+        save_model(model, tmp_path / "bundle")
         read = load_model(tmp_path / "bundle")
         assert all(
             torch.equal(read.state_dict()[name], weight) for name, weight in model.state_dict().items()
@@ -236,7 +236,7 @@ def test_a_layer_of_a_plugin_is_tried(key: str, kind: type[nn.Module]) -> None:
 @pytest.mark.usefixtures("_fresh")
 def test_a_forged_bundle_runs_no_code(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Transformer(src_vocab_size=9, tgt_vocab_size=9, d_model=12, num_heads=2, d_ff=5)
-    save_model(model, Config(model=model.config), tmp_path / "bundle")
+    save_model(model, tmp_path / "bundle")
     file = tmp_path / "bundle" / "config.json"
     description = json.loads(file.read_text("utf-8"))
     description["config"]["model"]["attention"] = name
@@ -250,3 +250,21 @@ def test_a_forged_bundle_runs_no_code(name: str, tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path / "bundle")
     with pytest.raises(BundleError, match=r"model\.attention"):
         load_model(tmp_path / "bundle")
+
+
+@pytest.mark.parametrize("part", [lambda x: x**3, nn.GELU(), nn.PReLU()])
+def test_a_model_takes_an_activation_without_a_name_and_a_run_does_not(part: object, tmp_path: Path) -> None:
+    sizes = {"d_model": 8, "num_heads": 2, "d_ff": 8, "num_encoder_layers": 1, "num_decoder_layers": 1}
+    model = Transformer(9, activation=part, **sizes).eval()  # type: ignore[arg-type]
+    again = Transformer(9, activation=part, **sizes)  # type: ignore[arg-type]
+    assert again.config == model.config
+    layer, x = model.encoder.layers[0].feed_forward, torch.randn(3, 8)
+    wanted = layer.outer(part(layer.inner(x)))  # type: ignore[operator, union-attr]
+    torch.testing.assert_close(layer(x), wanted)  # type: ignore[operator]
+    save_model(model, tmp_path / "own")
+    with pytest.raises(BundleError, match="not heedful's own"):
+        load_model(tmp_path / "own")
+    ids = torch.randint(4, 9, (2, 5))
+    torch.testing.assert_close(load_model(tmp_path / "own", into=again)(ids, ids), model(ids, ids))
+    with pytest.raises(ConfigError, match=r"model\.activation"):
+        train(Config(model=model.config), tmp_path / "run")

@@ -164,7 +164,7 @@ def test_the_model_alone_is_loaded_from_any_bundle_and_run(saved: Path) -> None:
 def test_a_bundle_may_have_no_tokenizer_and_then_works_on_ids_alone(tmp_path: Path) -> None:
     config = Config(model=small_config())
     model = Transformer.from_config(config.model)
-    save_model(model, config, tmp_path / "ids", card="# A card\n")
+    save_model(model, tmp_path / "ids", config=config, card="# A card\n")
     assert sorted(file.name for file in (tmp_path / "ids").iterdir()) == FILES[:3]
     found = load_model(tmp_path / "ids")
     assert found.config == config.model
@@ -445,6 +445,6 @@ def test_arguments_of_another_type_are_one_line(saved: Path) -> None:
     with pytest.raises(OptionError, match="dtype='float64'"):
         load_model(saved, dtype="float64")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="model"):
-        save_model(None, Config(), saved)  # type: ignore[arg-type]
+        save_model(None, saved)  # type: ignore[arg-type]
     with pytest.raises(BundleError, match="configuration"):
         load_model(saved, into=3)  # type: ignore[arg-type]

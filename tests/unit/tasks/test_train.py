@@ -2,13 +2,14 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from process_state import changes, process_state
 from ten_pairs import write_pairs
 
-from heedful.errors import ConfigError
+from heedful.errors import CheckpointError, ConfigError
 from heedful.settings.loading import load_config, parse_override
 from heedful.tasks.train import train
 
@@ -55,3 +56,21 @@ def test_a_missing_gpu_is_named_before_the_text_is_read(
     overrides = {key: str(path) for key, path in texts.items()} | {"train.device": "cuda"}
     with pytest.raises(ConfigError, match=r"train\.device"):
         train(load_config(preset="tiny", overrides=overrides), tmp_path / "run")
+
+
+def test_a_run_of_lists_is_resumed_by_its_own_files_or_the_same_lists(tmp_path: Path) -> None:
+    pairs = [("a dog", "ein Hund"), ("a cat", "eine Katze")] * 20
+    sizes = {
+        "model.d_model": 8,
+        "model.num_heads": 2,
+        "model.d_ff": 8,
+        "data.cache_dir": str(tmp_path / "cache"),
+    }
+    more: dict[str, Any] = {"vocab_size": 40, "tokens": 200, "processes": 1, "decode_sentences": 3}
+    train(pairs=pairs, output=tmp_path / "run", preset="tiny", settings=sizes, max_steps=1, **more)
+    again = train(output=tmp_path / "run", resume=True, max_steps=2)
+    assert again.end.step == 2
+    src, tgt = zip(*pairs, strict=True)
+    assert train(src=src, tgt=tgt, output=tmp_path / "run", resume=True, max_steps=3).end.step == 3
+    with pytest.raises(CheckpointError, match="other data"):
+        train(pairs=pairs[:30], output=tmp_path / "run", resume=True, max_steps=4)

@@ -119,3 +119,12 @@ def test_the_training_text_alone_makes_the_vocabulary(real_data: Path) -> None:
     assert [tokenizer.decode(tokenizer.encode(line)) for line in lines] == [
         " ".join(x.split()) for x in lines
     ]
+
+
+@pytest.mark.parametrize("word", ["x" * 20_000, "漢字文" * 9_000])
+def test_a_word_of_a_book_is_unknown(word: str) -> None:
+    config = TokenizerConfig(kind="word", vocab_size=60)
+    tokenizer = train_tokenizers(["the cat sleeps", f"the {word} cat"], ["die Katze"] * 2, config, seed=1).src
+    ids = tokenizer.encode(f"the {word} cat")
+    assert [ids[0], ids[2]] == tokenizer.encode("the cat")
+    assert (len(ids), ids[1]) == (3, tokenizer.unk_id)

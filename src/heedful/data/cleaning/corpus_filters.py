@@ -77,20 +77,31 @@ def outlier(survey: Survey) -> Mask | None:
 
 
 def other_script(survey: Survey) -> Callable[[Pair], bool] | None:
-    """Over half of the letters of a side are in a script that is rare there in the corpus (under 5 %)."""
+    """Over half of the letters of a side are in a script that is rare there in the corpus (under 5 %).
+
+    Words that both sides have, such as names, do not count, unless a side has no others.
+    """
     texts = (survey.src, survey.tgt)
     if not all(text.scripts for text in texts):
         return None
-    foreign = [foreign_letters(text.characters, text.scripts) for text in texts]
+    foreign = [foreign_letters("".join(text.characters).casefold(), text.scripts) for text in texts]
 
     def check(pair: Pair) -> bool:
+        sides = zip(pair.sentences, reversed(pair.sentences), foreign, strict=True)
         return any(
-            not letters.isdisjoint(sentence.text)
-            and sum(map(letters.__contains__, sentence.text)) > MAX_FOREIGN * sentence.num_letters
-            for sentence, letters in zip(pair.sentences, foreign, strict=True)
+            not letters.isdisjoint(side.shape) and _is_foreign(side, other, letters)
+            for side, other, letters in sides
         )
 
     return check
+
+
+def _is_foreign(side: Sentence, other: Sentence, foreign: frozenset[str]) -> bool:
+    """Return whether over half of the letters in the words that the other side lacks are foreign ones."""
+    words, shared = side.shape.split(), {*other.shape.split()}
+    own = "".join(word for word in words if word not in shared) or side.shape
+    num_letters = len(own) - own.count(" ") - own.count("0")
+    return sum(map(foreign.__contains__, own)) > MAX_FOREIGN * num_letters
 
 
 def other_language(survey: Survey) -> Callable[[Pair], bool] | None:

@@ -106,7 +106,8 @@ _TAG = re.compile(rf"</?(?:{_TAGS})(?:\s[^<>]*)?\s*/?>|<!--|<!doctype", re.IGNOR
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-f]{1,6}|([a-z][a-z0-9]{1,30}));", re.IGNORECASE)
 _ESCAPED = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 _SPACED = re.compile(r"(?:\s[^\W\d_]){5,}(?!\w)")
-_LITERALS = ("{{", "}}", "%s", "+++", "***", '="')
+_TEMPLATE = re.compile(r"\{\{|\}\}|%(?:\d+\$)?s")  # %1$s is %s in another order
+_REMAINS = ("+++", "***", '="')
 _BREADCRUMBS = re.compile(r"\s[>|→←•·]\s")
 MAX_BREADCRUMBS = 2
 
@@ -149,10 +150,15 @@ def escaped_characters(side: Sentence) -> bool:
     return _ESCAPED.search(side.text) is not None
 
 
-@of_each_side
-def placeholders(side: Sentence) -> bool:
-    """A side has remains of templates or of markup: {{ }} %s +++ *** ="..."""
-    return any(literal in side.text for literal in _LITERALS)
+def placeholders(pair: Pair) -> bool:
+    """A side has remains of markup, +++ *** =", or other placeholders than the other side: {{ }} %s."""
+    src, tgt = (sentence.text for sentence in pair.sentences)
+    has_remains = any(remains in src or remains in tgt for remains in _REMAINS)
+    return has_remains or _num_placeholders(src) != _num_placeholders(tgt)
+
+
+def _num_placeholders(text: str) -> Counter[str]:
+    return Counter(match[0][-1] for match in _TEMPLATE.finditer(text))
 
 
 @of_each_side

@@ -194,7 +194,7 @@ class ForcedStep(StepFunction):
         for row, output in zip(tgt_in, outputs, strict=True):
             row[1 : len(output)] = torch.tensor(output[:-1])
         self._model = model
-        self._states_TBD = model.decode(tgt_in.to(src.device), model.encode(src)).transpose(0, 1)
+        self._states_TBD = model.decoder(tgt_in.to(src.device), model.encode(src)).transpose(0, 1)
         self._rows = torch.arange(len(outputs), device=src.device)
         self._ready: list[Tensor] = []  # log-probabilities (rows, V) of the positions that come next
         self._ready_rows = self._rows

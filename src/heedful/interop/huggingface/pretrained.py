@@ -253,20 +253,22 @@ def tag_of(
     usual: str | None = None,
     default_id: int | None = None,
 ) -> str:
-    """Return the tag of a language, as a token of the vocabulary.
+    """Return the tag of a language, as a token: the option's, or else `generate`'s, or the tokenizer's.
 
     Args:
         directory: its options or tokenizer_config.json may name the language.
         tokenizer: the tokenizer with the tags.
         key: "src_lang" or "tgt_lang".
         usual: the default language.
-        default_id: the default tag's id.
+        default_id: the id that `generate` begins outputs with, if it is a tag's.
 
     Raises:
         InteropError: the language is not specified, or invalid.
         TokenizerError: there is no such tag; the message names close ones.
     """
-    name = getattr(directory.options, key) or directory.typed(TOKENIZER_FILE).text(key) or usual
+    name = getattr(directory.options, key)
+    if name is None and (default_id is None or tokenizer.tokens([default_id])[0] not in tokenizer.tags()):
+        name = directory.typed(TOKENIZER_FILE).text(key) or usual
     tag_id = tokenizer.tag_id(name) if name else default_id
     if tag_id is None:
         problem = f"{key} is missing; give --{key.replace('_', '-')}, the language of the texts"

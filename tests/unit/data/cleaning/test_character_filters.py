@@ -70,3 +70,14 @@ def test_faulty_characters_are_found_on_either_side(check: Check, text: str) -> 
 def test_ordinary_text_is_left_alone(check: Check, text: str) -> None:
     assert not check(Pair(text, SENTENCE))
     assert not check(Pair(SENTENCE, text))
+
+
+def test_placeholders_that_both_sides_have_are_right() -> None:
+    for src, tgt in (
+        ("The file %s is missing.", "Датотека %s недостаје."),
+        ("Replace %s by %s?", "%2$s anstelle von %1$s?"),
+        ("Hello {{name}}!", "Γεια σου {{name}}!"),
+    ):
+        assert not characters.placeholders(Pair(src, tgt))
+    for src, tgt in (("%s of %s", "%s"), ("{{a}} and b", "a and b"), ("a *** b", "a *** b")):
+        assert characters.placeholders(Pair(src, tgt))

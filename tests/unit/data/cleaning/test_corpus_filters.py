@@ -71,6 +71,19 @@ def test_letters_of_another_script_are_found() -> None:
     assert [check(Pair(*pair)) for pair in sound] == [False] * len(sound)
 
 
+def test_names_that_both_sides_have_are_of_no_wrong_script() -> None:
+    serbian = [(f"{src} {number}", f"Датотека није пронађена {number}") for number, src in enumerate(ENGLISH)]
+    sound = [
+        ("About LibreOffice Writer", "О пакету LibreOffice Writer"),
+        ("It is based on OpenOffice.org.", "Заснован на OpenOffice.org"),
+        ("%PRODUCTNAME Z", "У %PRODUCTNAME Z"),
+    ]
+    faulty = [("Save changes?", "Save changes?"), ("The LibreOffice suite", "Naslov LibreOffice")]
+    check = corpus.other_script(survey_of([*serbian * 9, *sound, *faulty]))
+    assert check is not None
+    assert [check(Pair(*pair)) for pair in (*sound, *faulty)] == [False] * 3 + [True] * 2
+
+
 def test_a_side_may_have_several_scripts() -> None:
     japanese = [(src, "彼はコーヒーよりお茶が好きです") for src in ENGLISH]
     pairs = [(ENGLISH[0], "コーヒー"), (ENGLISH[0], "東京"), (ENGLISH[0], "кофе")]
