@@ -10,6 +10,7 @@ from operator import add
 from typing import TYPE_CHECKING
 
 from heedful.documents.formats import Reading
+from heedful.documents.markdown_anchors import Anchors
 from heedful.documents.markdown_rules import (
     HTML_TAG,
     LITERAL,
@@ -54,7 +55,7 @@ _LINE_END = re.compile(r"(?:\r\n|\r|\n)(?P<blank>(?=[\r\n]))?")
 _BLOCK_START = re.compile(r"(?:[-+*:]|\d+[.)])(?=\s|$)|[=>#|]|~~~|:::|!!!|\?\?\?")
 _MAY_END = re.compile(f" (?!{_BLOCK_START.pattern})")  # where a line may
 _TAGS = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~~": "del"}
-_HTML_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<single>/?)>")
+_HTML_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w.-]*)(?s:.*?)(?P<single>/?)>")
 _DESTINATION = re.compile(
     r"""
     \((?>
@@ -69,6 +70,7 @@ _DESTINATION = re.compile(
 _QUOTED = r"""\s (?P<quote>["']) (?P<text> (?: (?! (?P=quote) ) [^\\\n] | \\. )++ ) (?P=quote) \s*+"""
 _TITLE = re.compile(rf"{_QUOTED} \) \Z", re.VERBOSE)
 _TITLE_OF_DEFINITION = re.compile(rf"{_QUOTED} \Z", re.VERBOSE)
+_ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
 class _MisplacedError(Exception):
@@ -81,29 +83,25 @@ def read_markdown(text: str, reading: Reading) -> Template:
     Raises:
         MissingExtraError: the parser is not installed.
     """
-    lines = _LINE.findall(text)
-    page = _Page(lines)
-    units = Template()
-    replaced = [page.title(span, units) for span in page.titles()]
+    page = _Page(_LINE.findall(text))
+    replaced = list(page.titles())
+    kind_before = ""
     for token in page.blocks:
-        first, behind = token.map or (0, 0)
-        start, end = page.offsets[first], page.offsets[behind]
         if token.type == LITERAL:
-            replaced += [page.title(span, units) for span in token.meta["titles"]]
+            replaced += map(page.title, token.meta["titles"])
         elif token.type == HTML_TAG:
             start, end = map(page.place, token.meta["at"])
-            tag = PageTags(units, None).written(HtmlToken(Kind.OPEN, text[start:end], "tag"))
-            replaced.append((start, end, tag))
+            replaced.append((start, end, page.tag(HtmlToken(Kind.OPEN, text[start:end], "tag"))))
         elif token.type == "html_block":
-            if html := _html(token, lines[first:behind], units):
-                column, reference = html
-                replaced.append((start + column, end, reference))
-        elif token.type == "inline":
-            own = page.lines_of(token)
-            reference = _Inline(own, page, units).reference()
-            if reference:
-                replaced.append((own[0][0], own[-1][1], reference))
-    return units.replaced(text, sorted(replaced))
+            replaced += _html(token, page)
+        elif token.type == "inline" and (own := page.lines_of(token)):
+            start, end = own[0][0], own[-1][1]
+            written = _Inline(own, page).reference() or text[start:end]
+            is_heading = kind_before == "heading_open"
+            replaced.append((start, end, page.anchors.heading(written) if is_heading else written))
+        kind_before = token.type
+    page.units.finish = page.anchors.finish
+    return page.units.replaced(text, sorted(replaced))
 
 
 class _Page:
@@ -111,14 +109,18 @@ class _Page:
 
     Attributes:
         text: the text of the file.
+        lines: its lines.
         offsets: where each line begins, and where the last ends.
+        units: its texts.
         parser: the parser.
         definitions: what the parser keeps of the page: the definitions of links.
         blocks: the tokens of blocks.
+        anchors: the names of its headings.
     """
 
     def __init__(self, lines: Sequence[str]) -> None:
-        self.text, self.parser = "".join(lines), markdown_parser()
+        self.text, self.lines = "".join(lines), lines
+        self.units, self.parser = Template(), markdown_parser()
         self.offsets = [0, *accumulate(map(len, lines))]
         shown = [line.rstrip("\r\n") + "\n" for line in lines]
         self._starts = [0, *accumulate(map(len, shown))]
@@ -131,27 +133,52 @@ class _Page:
         self.definitions: Environment = {}
         self.blocks = self.parser.parse(shown_text, self.definitions)
         self._cursor: dict[int, int] = {}  # where a line goes on behind the texts that were found
+        headings = [text.content for token, text in pairwise(self.blocks) if token.type == "heading_open"]
+        self.anchors = Anchors(self.text, headings, self.words)
+        self._tags = PageTags(self.units, None)
+
+    def words(self, text: str) -> str:
+        """Return what a reader sees of a text without pictures."""
+        tokens = inline_tokens(self.parser, text, self.definitions)
+        return "".join(token.content or " " for token in tokens if token.type in _WORDS)
+
+    def tag(self, token: HtmlToken) -> str:
+        """Return a tag as a template has it."""
+        return self.anchors.follow(self._tags.written(token))
 
     def place(self, at: int) -> int:
         """Return the place in the file of a place in the text that the parser has."""
         line = bisect_right(self._starts, at) - 1
         return self.offsets[line] + at - self._starts[line]
 
-    def titles(self) -> Iterator[Range]:
-        """Yield where the title of the page, and those of definitions of links, are for the parser."""
+    def titles(self) -> Iterator[Replacement]:
+        """Yield the title of the page, and the definitions of links, as a template has them."""
         if self._front and self._front["title"]:
-            yield self._front.span("title")
+            yield self.title(self._front.span("title"))
         for definition in self.definitions.get("references", {}).values():
             first, behind = definition["map"]
-            lines = self._shown[self._starts[first] : self._starts[behind]].rstrip()
-            if definition["title"] and (title := _TITLE_OF_DEFINITION.search(lines)):
-                start, end = title.span("text")
-                yield self._starts[first] + start, self._starts[first] + end
+            start, end = self.offsets[first], self.offsets[behind]
+            raw = self.text[start:end]
+            title = _TITLE_OF_DEFINITION.search(raw) if definition["title"] else None
+            yield start, end, self.link(raw, title)
 
-    def title(self, span: Range, units: Template) -> Replacement:
-        """Return a title with the reference to its unit."""
+    def link(self, raw: str, title: re.Match[str] | None) -> str:
+        """Return what follows the text of a link as a template has it; `title` is where its title is."""
+        if title is None:
+            return self.anchors.follow(raw)
+        quote, written = title["quote"], title["text"]
+        own = self.units.plain(
+            _ESCAPED.sub(r"\1", written),
+            written,
+            lambda new: new.replace("\\", "\\\\").replace(quote, f"\\{quote}"),
+        )
+        start, end = title.span("text")
+        return self.anchors.follow(raw[:start]) + own + raw[end:]
+
+    def title(self, span: Range) -> Replacement:
+        """Return a title, by its place for the parser, with the reference to its unit."""
         start, end = map(self.place, span)
-        return start, end, units.plain(self.text[start:end], self.text[start:end], str)
+        return start, end, self.units.plain(self.text[start:end], self.text[start:end], str)
 
     def lines_of(self, token: "Token") -> list[Range]:
         """Return where the lines of a text are in the file; nothing if the parser has changed them."""
@@ -170,15 +197,17 @@ class _Page:
         return own
 
 
-def _html(token: "Token", own: Sequence[str], units: Template) -> tuple[int, str] | None:
-    """Return where HTML begins in its first line, and the reference to it, to the end of its lines.
+def _html(token: "Token", page: _Page) -> Iterator[Replacement]:
+    """Yield a block of HTML with references to its units.
 
     It is read without the marks of blocks, which are put before its lines again.
     """
+    first, behind = token.map or (0, 0)
+    own, units = page.lines[first:behind], page.units
     ends = [len(line.rstrip("\r\n")) for line in own]
     starts = [end - len(text) for end, text in zip(ends, token.content.split("\n"), strict=False)]
     if min(starts) < 0:  # a tab that the parser has changed
-        return None
+        return
     raw = "".join(line[start:] for line, start in zip(own, starts, strict=True))
     last = own[-1][ends[-1] :]
     mark = max((line[:start] for line, start in zip(own[1:], starts[1:], strict=True)), key=len, default="")
@@ -186,20 +215,19 @@ def _html(token: "Token", own: Sequence[str], units: Template) -> tuple[int, str
     def with_marks(part: str) -> str:
         return _LINE_END.sub(lambda end: end[0] + (mark if end["blank"] is None else mark.rstrip()), part)
 
-    rules, tags, first = html_rules(ignored=["pre"]), PageTags(units, None), len(units.units)
-    parts = [*map(with_marks, read_markup(raw.removesuffix(last), rules, units, tag=tags.written)), last]
-    for index, unit in enumerate(units.units[first:], start=first):
+    rules, num_before = html_rules(ignored=["pre"]), len(units.units)
+    parts = [*map(with_marks, read_markup(raw.removesuffix(last), rules, units, tag=page.tag)), last]
+    for index, unit in enumerate(units.units[num_before:], start=num_before):
         write = unit.write
         units.units[index] = replace(unit, write=lambda new, write=write: with_marks(write(new)))
-    return starts[0], "".join(parts)
+    yield page.offsets[first] + starts[0], page.offsets[behind], "".join(parts)
 
 
 class _Inline:
     """Reads the inline tokens of a text as a text with spans, and writes its translation."""
 
-    def __init__(self, own: Sequence[Range], page: _Page, units: Template) -> None:
-        self._page, self._units = page, units
-        self._tags = PageTags(units, None)
+    def __init__(self, own: Sequence[Range], page: _Page) -> None:
+        self._page, self._units = page, page.units
         self._content = "\n".join(page.text[start:end] for start, end in own)
         self._builder = Builder()
         self._open: list[int] = []  # where the text of each open element begins
@@ -265,16 +293,7 @@ class _Inline:
         raw = self._match(_DESTINATION)
         if raw in ("", "[]"):
             return f"[{label}]"
-        title = _TITLE.search(raw)
-        if title is None:
-            return raw
-        start, end = title.span("text")
-        quote = title["quote"]
-        own = re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", title["text"])
-        unit = self._units.plain(
-            own, title["text"], lambda new: new.replace("\\", "\\\\").replace(quote, f"\\{quote}")
-        )
-        return raw[:start] + unit + raw[end:]
+        return self._page.link(raw, _TITLE.search(raw))
 
     def _add(self, token: "Token") -> None:
         if token.type in _ADDED:
@@ -287,7 +306,11 @@ class _Inline:
             raise _MisplacedError
 
     def _add_escaped(self, token: "Token") -> None:
-        self._forms[token.content].append(self._take(token.markup))
+        raw = self._take(token.markup)
+        if token.content == "|":  # between values in a cell
+            self._builder.point(raw, "break")
+            return
+        self._forms[token.content].append(raw)
         self._builder.text(token.content)
 
     def _add_code(self, token: "Token") -> None:
@@ -378,7 +401,7 @@ class _Inline:
         if tag["close"]:
             self._num_closing[name] -= 1
         else:
-            raw = self._tags.written(HtmlToken(Kind.OPEN, raw, name))
+            raw = self._page.tag(HtmlToken(Kind.OPEN, raw, name))
             is_point = is_point or not self._num_closing[name]
         if name in _RUBY:
             self._is_left_out = _RUBY[name] and not tag["close"]
@@ -454,6 +477,7 @@ _ADDED = {
     "link_open": "_begin_link",
     "link_close": "_end_link",
 }
+_WORDS = ("text", "text_special", "code_inline", "softbreak")  # tokens with what a reader sees, not pictures
 # Elements of ruby, which go, and whether their text goes too: how the source is pronounced.
 _RUBY = {"ruby": False, "rb": False, "rt": True, "rp": True, "rtc": True}
 
