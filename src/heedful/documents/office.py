@@ -387,6 +387,8 @@ def _fields(items: Sequence[_Item]) -> dict[int, Range]:
     return fields
 
 
+# The properties of a control with a citation, or with all that are cited.
+_CITED = re.compile(r"MENDELEY|ZOTERO|EndNote|:citation\s*/>|:bibliography\s*/>")
 # The names of styles of code, as pandoc, Word and LibreOffice give them.
 _CODE_STYLE = re.compile(
     r"SourceCode|VerbatimChar|SourceText|PreformattedText|HTML(?:Code|Preformatted|Keyboard|Sample|Typewriter)"
@@ -407,6 +409,8 @@ def _is_code(node: Element) -> bool:
 def _is_around(node: Element) -> bool:
     if node.name == "w:fldSimple":
         return not _COMPUTED.match(node.attributes.get("instr", ""))
+    if node.name == "w:sdt" and _CITED.search("".join(child.inner for child in elements(node, "w:sdtPr"))):
+        return False
     return node.name in _AROUND
 
 
@@ -430,15 +434,37 @@ def _paragraph(node: Element, reader: XmlReader) -> str:
     return _Paragraph(node, reader).reference(node)
 
 
+def _codes_behind(node: Element, codes: Sequence[str]) -> list[str]:
+    """Return the instructions of the fields that go on behind a node; `codes` are those before it."""
+    codes = list(codes)
+    for child in elements(node):
+        match child.attributes.get("fldCharType"):
+            case "begin":
+                codes.append("")
+            case "end" if codes:
+                codes.pop()
+        if child.name == "w:instrText" and codes:
+            codes[-1] += child.text
+        codes = _codes_behind(child, codes)
+    return codes
+
+
 def _paragraphs() -> Callable[[Element, XmlReader], str]:
-    """Return the writer of Word paragraphs; it joins a drop cap to the paragraph after it."""
+    """Return the writer of Word paragraphs; it joins a drop cap to the paragraph after it.
+
+    Paragraphs in a field that a program computes stay.
+    """
     drop_cap = initial = ""
+    codes: list[str] = []  # of the fields that go on
 
     def paragraph(node: Element, reader: XmlReader) -> str:
-        nonlocal drop_cap, initial
-        before, drop_cap = drop_cap, ""
-        if before and reader.take_before(before):
-            return _Paragraph(node, reader, initial).reference(node, before)
+        nonlocal drop_cap, initial, codes
+        before, codes = codes, _codes_behind(node, codes)
+        if any(map(_COMPUTED.match, [*before, *codes])):  # a bibliography, for example
+            return node.verbatim
+        letter, drop_cap = drop_cap, ""
+        if letter and reader.take_before(letter):
+            return _Paragraph(node, reader, initial).reference(node, letter)
         if _is_drop_cap(node) and len(_ONLY_TEXT.findall(raw := node.verbatim)) == 1:
             initial = node.text.strip()
             if 0 < len(initial) <= _MAX_DROP_CAP:
