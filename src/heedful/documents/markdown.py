@@ -70,6 +70,7 @@ _DESTINATION = re.compile(
 _QUOTED = r"""\s (?P<quote>["']) (?P<text> (?: (?! (?P=quote) ) [^\\\n] | \\. )++ ) (?P=quote) \s*+"""
 _TITLE = re.compile(rf"{_QUOTED} \) \Z", re.VERBOSE)
 _TITLE_OF_DEFINITION = re.compile(rf"{_QUOTED} \Z", re.VERBOSE)
+_OF_MKDOCS = ("!!!", "???", "===", "///", "--8<--")  # the marks of lines that only MkDocs reads
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
@@ -134,7 +135,10 @@ class _Page:
         self.blocks = self.parser.parse(shown_text, self.definitions)
         self._cursor: dict[int, int] = {}  # where a line goes on behind the texts that were found
         headings = [text.content for token, text in pairwise(self.blocks) if token.type == "heading_open"]
-        self.anchors = Anchors(self.text, headings, self.words)
+        is_of_mkdocs = any(
+            token.type == LITERAL and token.content.startswith(_OF_MKDOCS) for token in self.blocks
+        )
+        self.anchors = Anchors(self.text, headings, self.words, is_of_mkdocs=is_of_mkdocs)
         self._tags = PageTags(self.units, None)
 
     def words(self, text: str) -> str:
@@ -309,6 +313,9 @@ class _Inline:
         raw = self._take(token.markup)
         if token.content == "|":  # between values in a cell
             self._builder.point(raw, "break")
+            return
+        if token.content == raw:  # a bare backslash
+            self._add_chars(raw)
             return
         self._forms[token.content].append(raw)
         self._builder.text(token.content)

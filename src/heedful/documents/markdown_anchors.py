@@ -1,7 +1,7 @@
 """Links to headings of a page: a heading is named by its words, so its name changes with its translation.
 
-GitHub, GitLab, Docusaurus, Hugo and Jekyll have one rule for names, and none to give a heading another one:
-GitHub shows `{#name}` as text, and Hugo leaves out `<a id="name">`. So the links follow.
+GitHub, GitLab, Docusaurus, Hugo and Jekyll have one rule for names, MkDocs has another. No mark gives a
+heading a name in all of them: GitHub shows `{#name}` as text, and Hugo leaves out `<a id="name">`. So links follow.
 """
 
 import re
@@ -22,9 +22,19 @@ _OWN_NAME = re.compile(r"""\{\#([\w.:-]+)\} | \s (?: id | name ) = ["']? ([\w.:-
 class Anchors:
     """The names of the headings of a page, before and after the translation."""
 
-    def __init__(self, page: str, headings: Iterable[str], text_of: Callable[[str], str]) -> None:
-        """Take the text of the page, its headings as written, and a function that returns their words."""
+    def __init__(
+        self, page: str, headings: Iterable[str], text_of: Callable[[str], str], *, is_of_mkdocs: bool
+    ) -> None:
+        """Take the text of the page, its headings as written, and a function that returns their words.
+
+        Args:
+            page: the text of the page.
+            headings: its headings, as written.
+            text_of: returns the words of a heading.
+            is_of_mkdocs: whether names are those of MkDocs, not those of GitHub and others.
+        """
         self._text_of = text_of
+        self._name, self._sign = (_name_in_mkdocs, "_") if is_of_mkdocs else (_name, "-")
         own = {name for names in _OWN_NAME.findall(page) for name in names}
         self._number_of = {
             name: number for number, name in enumerate(self._names(headings)) if name not in own
@@ -35,11 +45,12 @@ class Anchors:
         num_of: Counter[str] = Counter()
         names: list[str] = []
         for heading in headings:
-            words = name = _name(self._text_of(heading))
-            while num_of[name]:
-                name = f"{words}-{num_of[words]}"
+            words = name = self._name(self._text_of(heading))
+            while num_of[name] or not name:
+                num_of[words] = max(1, num_of[words])
+                name = f"{words}{self._sign}{num_of[words]}"
                 num_of[words] += 1
-            num_of[name] = 1
+            num_of[name] += 1
             names.append(name)
         return names
 
@@ -69,6 +80,16 @@ def _name(heading: str) -> str:
     'whats-new-über-heedful'
     """
     return "".join(filter(_is_of_name, heading.strip().lower())).replace(" ", "-")
+
+
+def _name_in_mkdocs(heading: str) -> str:
+    """Return the name of a heading as Python-Markdown makes it.
+
+    >>> _name_in_mkdocs("What's new: Über  `heedful`")
+    'whats-new-uber-heedful'
+    """
+    letters = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", letters).strip().lower())
 
 
 def _is_of_name(char: str) -> bool:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import markdown
 import markdown_it
 import pytest
 from document_files import Output, identity, translated_bytes, upper
@@ -408,6 +409,7 @@ def test_front_matter_stays(front: str, tmp_path: Path) -> None:
             "| a | b |\n|---|---|\n| a cat \\| a dog | `x\\|y` |\n",
             "| A | B |\n|---|---|\n| A CAT \\| A DOG | `x\\|y` |\n",
         ),
+        ("a\\ b for [`c`](u) *d*{.e} ^†^{#\\_f}\n", "A\\ B FOR [`c`](u) *D*{.e} ^†^{#\\_f}\n"),
         ("a ==big *old*== cat, H~2~O\n", "A ==BIG *OLD*== CAT, H~2~O\n"),
         (
             '<Tab label="a dog" icon={x}>\nit *is*\n</Tab>\n',
@@ -435,3 +437,37 @@ def test_links_follow_their_headings(tmp_path: Path) -> None:
         text.replace("The", "Die").replace("(#the-house)", "(#die-house)").replace(": #the-", ": #die-")
     )
     assert written == expected.replace("#the-dog-1", "#die-dog-1").replace("'#the-dog", "'#die-dog")
+
+
+HEADINGS = [
+    "Über uns!",
+    "What's new",
+    "A  b - c",
+    "C++ & D_e",
+    "Straße — ok",
+    "安装",
+    "安装",
+    "हिन्दी भाषा",
+    "It",
+    "It",
+    "It 1",
+    "It",
+]
+
+
+@pytest.mark.parametrize("mark", ['!!! note "A"\n', ""])
+def test_names_of_headings_are_those_of_python_markdown_and_github(mark: str, tmp_path: Path) -> None:
+    headings = "".join(f"\n## {heading}\n" for heading in HEADINGS)
+    if mark:
+        names = re.findall(' id="(.*?)"', markdown.markdown(headings, extensions=["toc"]))
+    else:  # as github-slugger 2.0.0 gives them
+        names = [
+            "über-uns", "whats-new", "a--b---c", "c--d_e", "straße--ok", "安装", "安装-1", "हिन्दी-भाषा",
+            "it", "it-1", "it-1-1", "it-2",
+        ]  # fmt: skip
+    links = [f"[a](#{name})\n" for name in names]
+    text = mark + "\n".join(links) + headings
+    written = translated(text, lambda texts, _: [Output("x") for _ in texts], tmp_path)
+    followed = re.findall(r"\(#(.*?)\)", written)
+    sign = "_" if mark else "-"
+    assert followed == ["x", *(f"x{sign}{number}" for number in range(1, len(names)))]
