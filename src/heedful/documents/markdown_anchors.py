@@ -1,7 +1,7 @@
 """Links to headings of a page: a heading is named by its words, so its name changes with its translation.
 
 GitHub, GitLab, Docusaurus, Hugo and Jekyll have one rule for names, MkDocs has another. No mark gives a
-heading a name in all of them: GitHub shows `{#name}` as text, and Hugo leaves out `<a id="name">`. So links follow.
+heading a name in all: GitHub shows `{#name}` as text, and Hugo leaves out `<a id="name">`. So links follow.
 """
 
 import re
