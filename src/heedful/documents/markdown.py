@@ -1,19 +1,28 @@
 """Markdown (CommonMark and tables): a parser finds the text; this module finds its place in the file."""
 
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from operator import add
 from typing import TYPE_CHECKING
 
 from heedful.documents.formats import Reading
+from heedful.documents.markdown_anchors import Anchors
+from heedful.documents.markdown_rules import (
+    HTML_TAG,
+    LITERAL,
+    Environment,
+    inline_tokens,
+    markdown_parser,
+)
 from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.template import Replacement, Template, Unit
 from heedful.documents.tokens import Kind
 from heedful.documents.tokens import Token as HtmlToken
 from heedful.documents.web_pages import PageTags
-from heedful.errors import needing
 from heedful.spans.placeholders import Range
 from heedful.spans.spanned_text import (
     WITHIN_CJK,
@@ -27,82 +36,26 @@ from heedful.spans.spanned_text import (
 )
 
 if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-_FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n(?s:.*?)\n\1[ \t]*(?=\r?\n|\Z)")
+# Of YAML, TOML or JSON; or the title, the authors and the date for Pandoc.
+_FRONT_MATTER = re.compile(
+    r"""\A (?: ---[ \t]*\w* [ \t]* \n (?s: .*? \n )? (?: --- | \.\.\. )
+    | \+\+\+ [ \t]* \n (?s: .*? \n )? \+\+\+
+    | \{ (?= \s*" ) (?s: .*? ) \n \}
+    | % [ ] (?P<title> .++ ) (?: \n (?: % | [ ] ) .*+ ){0,9}+ ) [ \t]* $""",
+    re.VERBOSE | re.MULTILINE,
+)
 _SPECIAL = "\\`*_[]<>|~"
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _BEGIN_OF_TAG = re.compile(r"<[A-Za-z/!?][A-Za-z\d-]{0,20}")
-# What other programs read and the parser takes for text. After the marks of blocks: boxes of tasks, labels
-# of footnotes, kinds of notes; anywhere: footnotes and formulas, with no blank at their ends: not $5 and $6.
-_OPAQUE = re.compile(
-    r"""
-    ^(?P<marks> (?: [ \t>] | (?: [-+*] | \d++[.)] ) (?=[ \t]) )*+ )
-        (?: (?P<label> \[[ xX]\] (?=[ \t]) | \[![\w-]++\][-+]? (?=[ \t]*$) | \*\[[^\[\]\n]++\]:
-            | \| (?=[ ] [^|\n]++ $) )
-        | (?P<note> \[\^[^\s\[\]]++\]: ) )
-    | (?P<line> ^ (?: \[TOC\] | \[\[_TOC_\]\] | -+8<-+ .* | <<<\ .* | \([\w-]++\)= | import\ .*\ from\ ['"] .*
-        | export\ (?: const | default | function | let )\ .* ) $ )
-    | (?<! \\ ) (?: !\[\[ [^\[\]\n]++ \]\] | \[\[ [^\[\]|\n]++ \]\] (?! [(\[:] ) )
-    | (?<! \\ ) (?P<page> \[\[ [^\[\]|\n]++ \| ) (?P<words> [^\[\]\n]++ ) \]\]
-    | %% [^%\n]++ %% | (?<= \s ) \^[\w-]++ (?= [ \t]*$ )
-    | (?<! \\ ) (?P<display> \$\$ (?: (?! \$\$ | \n[ \t>]*\n | ~~~ ) [^`] )++ \$\$ )
-    | (?<! \\ ) (?P<brackets> \\\[ (?= (?: (?! \\[\[\]] | \n[ \t>]*\n ) [^`=^_{}] )*+ [=^_{}] )
-        (?: (?! \\[\[\]] | \n[ \t>]*\n ) [^`] )++ \\\] )  # a formula, not \[escaped brackets\]
-    | (?P<environment> \\begin\{ (?P<name> [\w*]++ ) \} (?: (?! \\end\{ | \n[ \t>]*\n ) [^`] ){0,2000}+
-        \\end\{ (?P=name) \} )
-    | (?<= [)\]`] ) (?P<attributes> \{ :?+ (?: [ \t]*+ (?: [\#.][\w-]++
-        | [\w-]++= (?: "[^"\n]*+" | [^\s{}"]++ ) ) )++ [ \t]*+ \} )
-    | (?<! [\w:] ) : [a-z][a-z0-9_]*+ (?: - [a-z0-9_]++ )++ : (?! [\w:] )
-    | (?<! [\w+] ) \+\+ [\w-]++ (?: \+ [\w-]++ )*+ \+\+ (?! [\w+] )
-    | (?<! \\ ) \[\^[^\s\[\]]++\]
-    | (?<! \\ ) \\\( (?: (?! \\ [()] ) [^`\n] )++ \\\)
-    | (?<! \\ ) \\[A-Za-z]++ (?: \{ [^{}\n]*+ \} )*+ | \{[a-z][\w:.-]*+\}`[^`\n]++`  # TeX, MyST
-    | (?<! [\w$\\] ) \$ (?= [\w\\({\[|+-] ) [^$`\n]++ (?<! [\s\\] ) \$ (?! [\w$] )
-    """,
-    re.VERBOSE | re.MULTILINE,
-)
-# The first lines of containers (Docusaurus, VitePress, Pandoc), of notes and tabs (MkDocs) and of callouts
-# (Obsidian), with their titles. A block of slashes has a kind alone or before a "|"; else it is prose.
-_HEAD_LINE = re.compile(
-    r"""
-    ^(?P<marks> (?: [ \t>] | (?: [-+*] | \d++[.)] ) (?=[ \t]) )*+ ) (?:
-        (?P<admonition> (?: !!! | \?\?\?\+? | ===[!+]? (?= [ \t]*" ) ) [ \t]* )
-            (?P<kind> [^"\n]*+ ) (?: " (?P<quoted> [^"\n]*+ ) " )? [ \t]*
-        | (?P<slashes> ///++ [ \t]* ) (?:
-            (?! html \b ) [\w-]++ [ \t]*+ \| [ \t]*+ (?P<argument> [^\W\d_] [^={}\n]*+ )
-            | [\w-]++ [ \t]*+ (?: \| .* )? )
-        | (?P<container> :::++ [ \t]* ) (?= \S )
-            (?: [\w-]++ \[ (?P<bracketed> [^\[\]\n]*+ ) \]
-            | (?: [\w-]++ | \{[\w-]++\} ) [ \t]++ (?: \| [ \t]++ )?+ (?P<titled> [^\W\d_] [^={}\n]*+ ) | ) .*
-        | \[![\w-]++\] [-+]? [ \t]++ (?P<callout> \S.* )
-    )$""",
-    re.VERBOSE | re.MULTILINE,
-)
-_SLASHES = re.compile(r"(?m)^[ \t>]*///+[ \t]*$")  # what ends a block of MkDocs, which begins as "/// note"
-# Rows of a table that begin with "|": if it has one column, they need no other, and are no lines of verse.
-_TABLE = re.compile(
-    r"(?m)^(?:[ \t>]|(?:[-+*]|\d+[.)])[ \t])*+\|.*\n[ \t>]*\|[ \t:|]*-[ \t:|-]*$(?:\n[ \t>]*\|.*$)*"
-)
-_FIRST_CELL = re.compile(r"(?m)^([^|\n]*\|) ")
-_CALLOUT = re.compile(r"(\[![\w-]++\][-+]?[ \t]++)(\S.*)")
-# They are masked by characters that no text has; the second are beside line ends that must not move.
-# The third and the fourth are around words of a link to a page: [[page|words]]. The fifth follow a span.
-_MASK, _FIXED, _OPENING, _CLOSING, _ATTACHED = "\ue000", "\ue001", "\ue002", "\ue003", "\ue004"
-_MASK_OF: dict[str | None, str] = {  # by the group that matches
-    **dict.fromkeys(("label", "display", "brackets", "environment", "line"), _FIXED),
-    "attributes": _ATTACHED,
-}
-_MASKED = re.compile(f"{_MASK}+|{_FIXED}+|{_OPENING}+|{_CLOSING}+|{_ATTACHED}+")
-_FIXED_LINE = re.compile(rf"(?:(?<={_FIXED})|(?=[ \t]*\n[ \t]*{_FIXED}))[ \t]*\n")
 _LINE_END = re.compile(r"(?:\r\n|\r|\n)(?P<blank>(?=[\r\n]))?")
 # What begins a block at the start of a line.
 _BLOCK_START = re.compile(r"(?:[-+*:]|\d+[.)])(?=\s|$)|[=>#|]|~~~|:::|!!!|\?\?\?")
 _MAY_END = re.compile(f" (?!{_BLOCK_START.pattern})")  # where a line may
 _TAGS = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~~": "del"}
-_HTML_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<single>/?)>")
+_HTML_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w.-]*)(?s:.*?)(?P<single>/?)>")
 _DESTINATION = re.compile(
     r"""
     \((?>
@@ -114,10 +67,11 @@ _DESTINATION = re.compile(
 )
 
 
-_TITLE = re.compile(
-    r"""\s (?P<quote>["']) (?P<text> (?: (?! (?P=quote) ) [^\\\n] | \\. )++ ) (?P=quote) \s*+ \) \Z""",
-    re.VERBOSE,
-)
+_QUOTED = r"""\s (?P<quote>["']) (?P<text> (?: (?! (?P=quote) ) [^\\\n] | \\. )++ ) (?P=quote) \s*+"""
+_TITLE = re.compile(rf"{_QUOTED} \) \Z", re.VERBOSE)
+_TITLE_OF_DEFINITION = re.compile(rf"{_QUOTED} \Z", re.VERBOSE)
+_OF_MKDOCS = ("!!!", "???", "===", "///", "--8<--")  # the marks of lines that only MkDocs reads
+_ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
 class _MisplacedError(Exception):
@@ -130,101 +84,134 @@ def read_markdown(text: str, reading: Reading) -> Template:
     Raises:
         MissingExtraError: the parser is not installed.
     """
-    parser = _parser()
-    lines = _LINE.findall(text)
-    front = _FRONT_MATTER.match(text)
-    num_front = front.group().count("\n") + 1 if front else 0
-    shown = ["\n"] * num_front + [line.rstrip("\r\n") + "\n" for line in lines[num_front:]]
-    shown_text = "".join(shown)
-    offsets = [0, *accumulate(map(len, lines))]
-    units = Template()
-    titles = _titles(shown_text)
-    masked = _SLASHES.sub(lambda end: end[0].replace("/", ":"), _HEAD_LINE.sub(_mask_head, shown_text))
-    masked = _TABLE.sub(lambda table: _FIRST_CELL.sub("\\1\t", table[0]), masked)
-    masked = _OPAQUE.sub(_mask, masked)
-    masked_lines = masked.split("\n")
-    replaced: list[Replacement] = []
-    cursor: dict[int, int] = {}
-    is_title = False  # whether the text of a token is a title
-    for token in parser.parse(masked):
-        first, behind = token.map or (0, 0)
-        if token.type in ("admonition_open", "container_any_open") and (title := titles.get(first)):
-            start, end = offsets[first] + title[0], offsets[first] + title[1]
-            replaced.append((start, end, units.plain(text[start:end], text[start:end], str)))
+    page = _Page(_LINE.findall(text))
+    replaced = list(page.titles())
+    kind_before = ""
+    for token in page.blocks:
+        if token.type == LITERAL:
+            replaced += map(page.title, token.meta["titles"])
+        elif token.type == HTML_TAG:
+            start, end = map(page.place, token.meta["at"])
+            replaced.append((start, end, page.tag(HtmlToken(Kind.OPEN, text[start:end], "tag"))))
         elif token.type == "html_block":
-            if html := _html(token, lines[first:behind], units):
-                start, reference = html
-                replaced.append((offsets[first] + start, offsets[behind], reference))
-        elif token.type == "inline" and not is_title and behind:
-            own = _lines_of(token, masked_lines, offsets, cursor)
-            reference = _Inline(token, own, text, units, parser).reference() if own else ""
-            if reference:
-                replaced.append((own[0][0], own[-1][1], reference))
-        is_title = token.type == "admonition_title_open"
-    return units.replaced(text, sorted(replaced))
+            replaced += _html(token, page)
+        elif token.type == "inline" and (own := page.lines_of(token)):
+            start, end = own[0][0], own[-1][1]
+            written = _Inline(own, page).reference() or text[start:end]
+            is_heading = kind_before == "heading_open"
+            replaced.append((start, end, page.anchors.heading(written) if is_heading else written))
+        kind_before = token.type
+    page.units.finish = page.anchors.finish
+    return page.units.replaced(text, sorted(replaced))
 
 
-def _parser() -> "MarkdownIt":
-    """Return the parser of CommonMark with tables, containers, notes, definitions and footnotes.
+class _Page:
+    """A page, its blocks, and where their texts stand in the file.
 
-    Raises:
-        MissingExtraError: it is not installed.
+    Attributes:
+        text: the text of the file.
+        lines: its lines.
+        offsets: where each line begins, and where the last ends.
+        units: its texts.
+        parser: the parser.
+        definitions: what the parser keeps of the page: the definitions of links.
+        blocks: the tokens of blocks.
+        anchors: the names of its headings.
     """
-    with needing("Markdown needs markdown-it-py and mdit-py-plugins", extra="documents"):
-        from markdown_it import MarkdownIt
-        from mdit_py_plugins.admon import admon_plugin
-        from mdit_py_plugins.container import container_plugin
-        from mdit_py_plugins.deflist import deflist_plugin
-        from mdit_py_plugins.footnote import footnote_plugin
-    parser = MarkdownIt("commonmark").use(admon_plugin).use(deflist_plugin).use(footnote_plugin)
-    parser.use(container_plugin, "any", validate=lambda head, _: bool(head.strip()))
-    left_out = ["text_join", "footnote_tail", "footnote_inline", "footnote_ref"]
-    return parser.enable(["table", "strikethrough"]).disable(left_out)
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.text, self.lines = "".join(lines), lines
+        self.units, self.parser = Template(), markdown_parser()
+        self.offsets = [0, *accumulate(map(len, lines))]
+        shown = [line.rstrip("\r\n") + "\n" for line in lines]
+        self._starts = [0, *accumulate(map(len, shown))]
+        shown_text = "".join(shown)
+        self._front = _FRONT_MATTER.match(shown_text)
+        if self._front:  # blank lines of the same length
+            shown_text = re.sub(".", " ", self._front.group()) + shown_text[self._front.end() :]
+        self._shown = shown_text
+        self._lines = shown_text.split("\n")
+        self.definitions: Environment = {}
+        self.blocks = self.parser.parse(shown_text, self.definitions)
+        self._cursor: dict[int, int] = {}  # where a line goes on behind the texts that were found
+        headings = [text.content for token, text in pairwise(self.blocks) if token.type == "heading_open"]
+        is_of_mkdocs = any(
+            token.type == LITERAL and token.content.startswith(_OF_MKDOCS) for token in self.blocks
+        )
+        self.anchors = Anchors(self.text, headings, self.words, is_of_mkdocs=is_of_mkdocs)
+        self._tags = PageTags(self.units, None)
+
+    def words(self, text: str) -> str:
+        """Return what a reader sees of a text without pictures."""
+        tokens = inline_tokens(self.parser, text, self.definitions)
+        return "".join(token.content or " " for token in tokens if token.type in _WORDS)
+
+    def tag(self, token: HtmlToken) -> str:
+        """Return a tag as a template has it."""
+        return self.anchors.follow(self._tags.written(token))
+
+    def place(self, at: int) -> int:
+        """Return the place in the file of a place in the text that the parser has."""
+        line = bisect_right(self._starts, at) - 1
+        return self.offsets[line] + at - self._starts[line]
+
+    def titles(self) -> Iterator[Replacement]:
+        """Yield the title of the page, and the definitions of links, as a template has them."""
+        if self._front and self._front["title"]:
+            yield self.title(self._front.span("title"))
+        for definition in self.definitions.get("references", {}).values():
+            first, behind = definition["map"]
+            start, end = self.offsets[first], self.offsets[behind]
+            raw = self.text[start:end]
+            title = _TITLE_OF_DEFINITION.search(raw) if definition["title"] else None
+            yield start, end, self.link(raw, title)
+
+    def link(self, raw: str, title: re.Match[str] | None) -> str:
+        """Return what follows the text of a link as a template has it; `title` is where its title is."""
+        if title is None:
+            return self.anchors.follow(raw)
+        quote, written = title["quote"], title["text"]
+        own = self.units.plain(
+            _ESCAPED.sub(r"\1", written),
+            written,
+            lambda new: new.replace("\\", "\\\\").replace(quote, f"\\{quote}"),
+        )
+        start, end = title.span("text")
+        return self.anchors.follow(raw[:start]) + own + raw[end:]
+
+    def title(self, span: Range) -> Replacement:
+        """Return a title, by its place for the parser, with the reference to its unit."""
+        start, end = map(self.place, span)
+        return start, end, self.units.plain(self.text[start:end], self.text[start:end], str)
+
+    def lines_of(self, token: "Token") -> list[Range]:
+        """Return where the lines of a text are in the file; nothing if the parser has changed them."""
+        first, _ = token.map or (0, 0)
+        own: list[Range] = []
+        for number, content in enumerate(token.content.split("\n"), start=first):
+            line = self._lines[number] if number < len(self._lines) else ""
+            start = line.find(content, self._cursor.get(number, 0))
+            if start < 0:  # a cell, without the escapes of its bars
+                content = content.replace("|", "\\|")
+                start = line.find(content, self._cursor.get(number, 0))
+            if start < 0:
+                return []
+            self._cursor[number] = start + len(content)
+            own.append((self.offsets[number] + start, self.offsets[number] + self._cursor[number]))
+        return own
 
 
-def _titles(text: str) -> dict[int, Range]:
-    """Return where the titles of containers and notes stand in their lines, by number."""
-    titles: dict[int, Range] = {}
-    number = at = 0
-    for head in _HEAD_LINE.finditer(text):
-        if head.lastgroup in ("quoted", "bracketed", "titled", "argument"):
-            number, at = number + text.count("\n", at, head.start()), head.start()
-            titles[number] = head.start(head.lastgroup) - at, head.end(head.lastgroup) - at
-    return titles
-
-
-def _mask_head(head: re.Match[str]) -> str:
-    """Return the first line of a container, a note or a callout as the parser's plugins know it."""
-    marks = head["marks"]
-    if colons := head["container"] or head["slashes"]:
-        marks += colons.replace("/", ":")
-    elif head["admonition"]:
-        marks += "???" if head["admonition"].startswith("?") else "!!!"
-        marks += " " if head["admonition"][3:4].isspace() else ""
-    return marks + _FIXED * (len(head.group()) - len(marks))
-
-
-def _mask(opaque: re.Match[str]) -> str:
-    """Return a replacement that the parser takes for a word: as long, with the same lines and block marks."""
-    if opaque["note"]:
-        return opaque.group()
-    if opaque["page"]:
-        return _OPENING * len(opaque["page"]) + opaque["words"] + _CLOSING * 2
-    marks = opaque["marks"] or ""
-    mask = _MASK_OF.get(opaque.lastgroup, _MASK)
-    masked = re.sub(r"(\n[ \t>]*)|.", lambda char: char[1] or mask, opaque.group()[len(marks) :])
-    return marks + masked
-
-
-def _html(token: "Token", own: Sequence[str], units: Template) -> tuple[int, str] | None:
-    """Return where HTML begins in its first line, and the reference to it, to the end of its lines.
+def _html(token: "Token", page: _Page) -> Iterator[Replacement]:
+    """Yield a block of HTML with references to its units.
 
     It is read without the marks of blocks, which are put before its lines again.
     """
+    first, behind = token.map or (0, 0)
+    own, units = page.lines[first:behind], page.units
     ends = [len(line.rstrip("\r\n")) for line in own]
     starts = [end - len(text) for end, text in zip(ends, token.content.split("\n"), strict=False)]
     if min(starts) < 0:  # a tab that the parser has changed
-        return None
+        return
     raw = "".join(line[start:] for line, start in zip(own, starts, strict=True))
     last = own[-1][ends[-1] :]
     mark = max((line[:start] for line, start in zip(own[1:], starts[1:], strict=True)), key=len, default="")
@@ -232,47 +219,27 @@ def _html(token: "Token", own: Sequence[str], units: Template) -> tuple[int, str
     def with_marks(part: str) -> str:
         return _LINE_END.sub(lambda end: end[0] + (mark if end["blank"] is None else mark.rstrip()), part)
 
-    rules, tags, first = html_rules(ignored=["pre"]), PageTags(units, None), len(units.units)
-    parts = [*map(with_marks, read_markup(raw.removesuffix(last), rules, units, tag=tags.written)), last]
-    for index, unit in enumerate(units.units[first:], start=first):
+    rules, num_before = html_rules(ignored=["pre"]), len(units.units)
+    parts = [*map(with_marks, read_markup(raw.removesuffix(last), rules, units, tag=page.tag)), last]
+    for index, unit in enumerate(units.units[num_before:], start=num_before):
         write = unit.write
         units.units[index] = replace(unit, write=lambda new, write=write: with_marks(write(new)))
-    return starts[0], "".join(parts)
-
-
-def _lines_of(
-    token: "Token", lines: Sequence[str], offsets: Sequence[int], cursor: dict[int, int]
-) -> list[Range]:
-    """Return where the lines of a text begin and end in the file; nothing if the parser has changed them."""
-    first, _ = token.map or (0, 0)
-    own: list[Range] = []
-    for number, content in enumerate(token.content.split("\n"), start=first):
-        start = lines[number].find(content, cursor.get(number, 0)) if number < len(lines) else -1
-        if start < 0:
-            return []
-        cursor[number] = start + len(content)
-        own.append((offsets[number] + start, offsets[number] + cursor[number]))
-    return own
+    yield page.offsets[first] + starts[0], page.offsets[behind], "".join(parts)
 
 
 class _Inline:
     """Reads the inline tokens of a text as a text with spans, and writes its translation."""
 
-    def __init__(
-        self, token: "Token", own: Sequence[Range], text: str, units: Template, parser: "MarkdownIt"
-    ) -> None:
-        self._content, self._units, self._parser = token.content, units, parser
-        self._tags = PageTags(units, None)
-        # As long as the content, without masks.
-        self._raw = "\n".join(text[start:end] for start, end in own)
+    def __init__(self, own: Sequence[Range], page: _Page) -> None:
+        self._page, self._units = page, page.units
+        self._content = "\n".join(page.text[start:end] for start, end in own)
         self._builder = Builder()
         self._open: list[int] = []  # where the text of each open element begins
         self._line_ends: list[tuple[int, str]] = []  # the ones that may move
         self._has_breaks = False
         self._at = 0
-        self._number, self._counted = 0, 0  # of line ends, before a place in the content
         self._is_left_out = False  # in the text of ruby, which goes, or of an address
-        self._tokens = token.children or []
+        self._tokens = inline_tokens(page.parser, self._content, page.definitions)
         special = [child.content for child in self._tokens if child.type == "text_special"]
         # The ways in which the source writes a character, in its order: escaped, as an entity, bare.
         self._forms: dict[str, list[str]] = {char: [] for char in (*_SPECIAL, "&", *special)}
@@ -280,15 +247,20 @@ class _Inline:
         # How many end tags of each name follow.
         self._num_closing = Counter(tag["name"].lower() for tag in tags if tag and tag["close"])
         # What is between the contents of two lines: a line end, and the marks of blocks.
-        self._between = [text[end:start] for (_, end), (start, _) in pairwise(own)]
+        self._between = [page.text[end:start] for (_, end), (start, _) in pairwise(own)]
+        self._number = 0  # of line ends before here
 
     def reference(self) -> str:
         """Return the reference to the unit; "" if there is no text, or it is not where it should be."""
         if not has_letters(self._content):
             return ""
         try:
-            for token in self._tokens:
-                self._add(token)
+            for index, token in enumerate(self._tokens):
+                if token.type in ("softbreak", "hardbreak"):
+                    beside = self._tokens[max(0, index - 1) : index + 2]
+                    self._add_line_end(token, moves=not any(map(_is_fixed, beside)))
+                else:
+                    self._add(token)
         except _MisplacedError:
             return ""
         if self._open or self._content[self._at :].strip():
@@ -297,7 +269,7 @@ class _Inline:
         return self._units.refer(Unit(self._builder.source(), self._written))
 
     def _take(self, text: str) -> str:
-        """Return what stands for text that is next, and go on after it.
+        """Return what stands in the file for text that is next, and go on after it.
 
         Raises:
             _MisplacedError: it does not.
@@ -305,31 +277,27 @@ class _Inline:
         start = self._content.find(text, self._at)
         if start < 0 or self._content[self._at : start].strip():
             raise _MisplacedError
-        self._at = start + len(text)
-        return self._raw[start : self._at]
+        return self._taken(start, start + len(text))
+
+    def _taken(self, start: int, end: int) -> str:
+        self._at = end
+        first, *others = self._content[start:end].split("\n")
+        number, self._number = self._number, self._number + len(others)
+        ends = self._between[number : self._number]
+        return first + "".join(map(add, ends, others))
 
     def _match(self, pattern: re.Pattern[str]) -> str:
         match = pattern.match(self._content, self._at)
         if match is None:
             raise _MisplacedError
-        self._at = match.end()
-        return self._raw[match.start() : self._at]
+        return self._taken(*match.span())
 
     def _destination(self, label: str) -> str:
         """Return what follows the text of a link or an image; its text, if it is a reference by that."""
         raw = self._match(_DESTINATION)
         if raw in ("", "[]"):
             return f"[{label}]"
-        title = _TITLE.search(raw)
-        if title is None:
-            return raw
-        start, end = title.span("text")
-        quote = title["quote"]
-        own = re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", title["text"])
-        unit = self._units.plain(
-            own, title["text"], lambda new: new.replace("\\", "\\\\").replace(quote, f"\\{quote}")
-        )
-        return raw[:start] + unit + raw[end:]
+        return self._page.link(raw, _TITLE.search(raw))
 
     def _add(self, token: "Token") -> None:
         if token.type in _ADDED:
@@ -342,7 +310,14 @@ class _Inline:
             raise _MisplacedError
 
     def _add_escaped(self, token: "Token") -> None:
-        self._forms[token.content].append(self._take(token.markup))
+        raw = self._take(token.markup)
+        if token.content == "|":  # between values in a cell
+            self._builder.point(raw, "break")
+            return
+        if token.content == raw:  # a bare backslash
+            self._add_chars(raw)
+            return
+        self._forms[token.content].append(raw)
         self._builder.text(token.content)
 
     def _add_code(self, token: "Token") -> None:
@@ -351,24 +326,17 @@ class _Inline:
         self._builder.point(token.markup + self._match(code), "object")
 
     def _add_text(self, token: "Token") -> None:
-        text, raw = token.content, self._take(token.content)
-        if self._is_left_out:
+        raw = self._take(token.content)
+        if not self._is_left_out:
+            self._add_chars(raw)
+
+    def _add_mark(self, token: "Token") -> None:
+        raw, title = self._take(token.content), token.meta["title"]
+        if token.meta["is_attached"] and self._builder.attach(raw):
             return
-        at = 0
-        for mask in _MASKED.finditer(text):
-            self._add_chars(raw[at : mask.start()])  # not what slashes are for the parser
-            at = mask.end()
-            own = raw[mask.start() : at]
-            kind = mask.group()[0]
-            if kind == _OPENING:
-                self._begin(own)
-            elif kind == _CLOSING:
-                self._end(own)
-            elif kind != _ATTACHED or not self._builder.attach(own):
-                if callout := _CALLOUT.fullmatch(own):
-                    own = callout[1] + self._units.plain(callout[2], callout[2], str)
-                self._builder.point(own, "object")
-        self._add_chars(raw[at:])
+        if title:
+            raw = raw.removesuffix(title) + self._units.plain(title, title, str)
+        self._builder.point(raw, "object")
 
     def _add_chars(self, text: str) -> None:
         for char in text:
@@ -376,22 +344,20 @@ class _Inline:
                 self._forms[char].append(char)
         self._builder.text(text)
 
-    def _add_line_end(self, token: "Token") -> None:
-        moves = token.type == "softbreak" and not _FIXED_LINE.match(self._content, self._at)
+    def _add_line_end(self, token: "Token", *, moves: bool) -> None:
         end = self._content.index("\n", self._at) + 1
-        self._number += self._content.count("\n", self._counted, self._at)
-        between, self._counted = self._between[self._number], self._at
-        if moves:
+        between = self._between[self._number]
+        if moves and token.type == "softbreak":
             self._line_ends.append((self._builder.length, between))
             if not WITHIN_CJK.match(self._builder.last[-1:] + self._content[end : end + 1]):
                 self._builder.text(" ")
         else:
             self._has_breaks = True
             self._builder.point(self._content[self._at : end - 1] + between, "break")
-        self._at = end
+        self._at, self._number = end, self._number + 1
 
     def _begin(self, raw: str) -> None:
-        self._builder.open(raw, is_low=raw[:4].lower() == "<sub")
+        self._builder.open(raw, is_low=raw == "~" or raw[:4].lower() == "<sub")
         self._open.append(self._at)
 
     def _end(self, raw: str, *, label: str | None = None) -> None:
@@ -412,11 +378,11 @@ class _Inline:
             self._is_left_out = False
             start = self._content.rindex("<", 0, self._at)
             self._take(">")
-            self._builder.point(self._raw[start : self._at], "object")
+            self._builder.point(self._content[start : self._at], "object")
             return
         if not self._open:
             raise _MisplacedError
-        label = self._raw[self._open[-1] : self._at].replace("\n", " ")
+        label = self._content[self._open[-1] : self._at].replace("\n", " ")
         self._take("]")
         # A reference by its own text, which changes.
         self._end("]" + self._destination(label), label=label)
@@ -424,8 +390,8 @@ class _Inline:
     def _add_image(self, token: "Token") -> None:
         self._take("![")
         end = self._at + len(token.content)
-        label = self._raw[self._at : end]
-        self._at = end
+        label = self._content[self._at : end]
+        self._taken(self._at, end)
         self._take("]")
         raw = self._destination(label)
         plain = re.sub(r"[\[\]]", "", label)
@@ -442,7 +408,7 @@ class _Inline:
         if tag["close"]:
             self._num_closing[name] -= 1
         else:
-            raw = self._tags.written(HtmlToken(Kind.OPEN, raw, name))
+            raw = self._page.tag(HtmlToken(Kind.OPEN, raw, name))
             is_point = is_point or not self._num_closing[name]
         if name in _RUBY:
             self._is_left_out = _RUBY[name] and not tag["close"]
@@ -467,14 +433,14 @@ class _Inline:
         if self._line_ends and not self._has_breaks:
             lines = with_line_ends(translation, self._line_ends, self._length, places=_MAY_END)
             line = self._line(lines, tags)
-        if _BLOCK_START.match(line) and not _BLOCK_START.match(self._raw):
+        if _BLOCK_START.match(line) and not _BLOCK_START.match(self._content):
             line = f"\\{line}" if not line[0].isdigit() else re.sub(r"[.)]", r"\\\g<0>", line, count=1)
         return line
 
     def _text(self, line: str) -> str:
         """Return the text that the parser finds in a line."""
-        [token] = self._parser.parseInline(_OPAQUE.sub(_mask, line))
-        return "".join(child.content for child in token.children or () if child.type.startswith("text"))
+        tokens = inline_tokens(self._page.parser, line, self._page.definitions)
+        return "".join(token.content for token in tokens if token.type.startswith("text"))
 
     def _line(self, translation: SpannedText, tags: Mapping[str, str]) -> str:
         left = spellings(self._forms, translation.text)
@@ -511,16 +477,20 @@ class _Inline:
 _ADDED = {
     "text": "_add_text",
     "text_special": "_add_escaped",
-    "softbreak": "_add_line_end",
-    "hardbreak": "_add_line_end",
+    "mark": "_add_mark",
     "code_inline": "_add_code",
     "image": "_add_image",
     "html_inline": "_add_tag",
     "link_open": "_begin_link",
     "link_close": "_end_link",
 }
+_WORDS = ("text", "text_special", "code_inline", "softbreak")  # tokens with what a reader sees, not pictures
 # Elements of ruby, which go, and whether their text goes too: how the source is pronounced.
 _RUBY = {"ruby": False, "rb": False, "rt": True, "rp": True, "rtc": True}
+
+
+def _is_fixed(token: "Token") -> bool:
+    return token.type == "mark" and bool(token.meta["is_fixed"])
 
 
 def _is_address(link: "Token") -> bool:

@@ -149,7 +149,7 @@ def read_markup(
             run.append(token)
             continue
         if any(map(_has_text, run)):
-            before, run, behind = ("", run, "") if preformatted else _without_edges(run)
+            before, run, behind = ("", run, "") if preformatted else _without_edges(_with_item_mark(run))
             unit = lined_unit(
                 run,
                 NO_BLANKS if preformatted else _BLANKS,
@@ -229,6 +229,23 @@ def without_ruby(tokens: list[Token]) -> list[Token]:
 
 def _has_text(token: Token) -> bool:
     return token.kind is Kind.TEXT and any(map(str.isalpha, token.text))
+
+
+# The number or the sign of an item in a page of Word, before blanks in an element of their own.
+_ITEM_MARK = re.compile(r"\s*(?:[^\W_]{1,4}|[\d.]{1,12}|[^\w\s]{0,2})[.)]?\s*")
+_ITEM_BLANKS = re.compile(r"(?:(?:&nbsp;|&#160;|\xa0)[ \t\r\n]*)+")
+
+
+def _with_item_mark(run: list[Token]) -> list[Token]:
+    """Return a run with the mark of an item as one token: `1.<span>&nbsp;&nbsp; </span>`."""
+    texts = [at for at, token in enumerate(run) if token.kind is Kind.TEXT and token.raw.strip()]
+    match texts[:2]:
+        case [mark, blanks] if mark + 2 == blanks < len(run) - 1 and run[blanks + 1].kind is Kind.CLOSE:
+            is_mark = _ITEM_MARK.fullmatch(run[mark].text) and _ITEM_BLANKS.fullmatch(run[blanks].raw)
+            if is_mark:
+                whole = Token(Kind.POINT, _raw(run[mark : blanks + 2]))
+                return [*run[:mark], whole, *run[blanks + 2 :]]
+    return run
 
 
 def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:

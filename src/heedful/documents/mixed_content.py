@@ -1,18 +1,21 @@
 """Documents of text with elements in it: OpenDocument, XLIFF and TMX."""
 
-import html
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
+from typing import NamedTuple
 
+from heedful.documents.directions import open_document_tags
 from heedful.documents.formats import PartReader, Reading, primary_language
+from heedful.documents.sheets import LIST, number_text, quoted_texts
 from heedful.documents.template import WHITE_SPACE, Template, Unit
 from heedful.documents.tokens import attributes_of_tags
 from heedful.documents.xml_text import (
     Chars,
     Element,
+    TagChange,
     XmlReader,
     XmlRules,
     as_attribute,
@@ -23,7 +26,7 @@ from heedful.documents.xml_text import (
     written,
 )
 from heedful.errors import InputError
-from heedful.spans.spanned_text import Builder, Kind, has_letters
+from heedful.spans.spanned_text import Builder, Code, Kept, Kind, SpannedText, has_letters
 from heedful.text.languages import tag_of_language
 
 _MAX_PAIRS = 20  # nesting of elements that begin and end something; deeper ones are points
@@ -41,6 +44,7 @@ class _Inline:
         pairs: the element that ends what one begins, and the attributes of both that are equal.
         blank: elements that are a blank.
         low: the styles of subscripts.
+        code: the styles of code.
     """
 
     around: frozenset[str]
@@ -48,6 +52,7 @@ class _Inline:
     pairs: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     blank: re.Pattern[str] | None = None
     low: frozenset[str] = frozenset()
+    code: frozenset[str] = frozenset()
 
 
 def _unit(node: Element, reader: XmlReader, rules: _Inline) -> Unit | None:
@@ -78,6 +83,9 @@ def _add(
             builder.open(reader.opening(node), is_low=is_low)
             _add(node.children, reader, rules, builder, depth + 1)
             builder.close(node.closing)
+        elif node.name == "text:s" and not builder.last[-1:].isspace():
+            blank = Code(0, 0, node.verbatim)
+            builder.place(Kept(0, 0, "blank", SpannedText("", (blank,))))
         else:
             builder.point(reader.raw(node), rules.kinds.get(node.name, "object"))
         at = end + 1
@@ -104,7 +112,8 @@ def _without_ruby(nodes: Sequence[Element | Chars]) -> list[Element | Chars]:
 
 def _is_around(node: Element, rules: _Inline) -> bool:
     is_protected = node.attributes.get("translate") == "no" or node.attributes.get("mtype") == "protected"
-    return node.name in rules.around and bool(node.closing) and not is_protected
+    is_kept = is_protected or node.attributes.get("style-name") in rules.code
+    return node.name in rules.around and bool(node.closing) and not is_kept
 
 
 def _text(node: Element, rules: _Inline) -> str:
@@ -145,39 +154,47 @@ def _cell(node: Element, reader: XmlReader) -> str:
     return opening + content + node.closing
 
 
-_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
-
-
 def _validation(node: Element, reader: XmlReader) -> str:
     """Return a condition of validity: the texts of a list are translated as cells are.
 
     For example of:cell-content-is-in-list("The house";"The dog").
     """
-    condition, opening = node.attributes.get("condition", ""), node.opening
-    if "is-in-list" in condition:
-
-        def written(text: str) -> str:
-            return as_attribute(text.replace('"', '""'))
-
-        pieces = [as_attribute(piece) for piece in _QUOTED.split(condition)]
-        for at in range(1, len(pieces), 2):
-            text = html.unescape(pieces[at]).replace('""', '"')
-            pieces[at] = reader.units.plain(text, pieces[at], written)
-        opening = with_value(opening, "condition", lambda _: as_attribute('"').join(pieces))
+    opening = reader.opening(node)
+    if "is-in-list" in node.attributes.get("condition", ""):
+        opening = with_value(opening, "condition", lambda raw: quoted_texts(raw, reader, LIST))
     return opening + reader.written(node.children) + node.closing
 
 
-def _open_document(names: frozenset[str], low: frozenset[str]) -> XmlRules:
+def _condition(node: Element, reader: XmlReader) -> str:
+    """Return a condition of a format: texts with which it compares cells are translated as these are."""
+    opening = with_value(node.opening, "condition", lambda raw: quoted_texts(raw, reader))
+    opening = with_value(opening, "value", lambda raw: quoted_texts(raw, reader))
+    return opening + reader.written(node.children) + node.closing
+
+
+_SHOWN = {
+    **dict.fromkeys(("table:filter-condition", "table:filter-set-item"), ("value",)),
+    **dict.fromkeys(("table:help-message", "table:error-message"), ("title",)),
+    **dict.fromkeys(
+        [f"form:{name}" for name in ("button", "checkbox", "radio", "fixed-text", "frame", "option", "item")],
+        ("label", "title"),
+    ),
+    "text:alphabetical-index-mark": ("string-value", "key1", "key2"),
+}
+
+
+def _open_document(names: frozenset[str], rules: _Inline, tags: Mapping[str, TagChange]) -> XmlRules:
     """Return the rules that say which elements of an OpenDocument are text.
 
     Args:
         names: the field names of pivot tables, which find columns by them; cells with such a text stay.
-        low: the styles of subscripts.
+        rules: what elements of a paragraph do.
+        tags: the changes of start tags.
     """
-    rules = replace(_PARAGRAPH, low=low)
 
     def paragraph(node: Element, reader: XmlReader) -> str:
-        unit = _unit(node, reader, rules)
+        is_code = node.attributes.get("style-name") in rules.code
+        unit = None if is_code else _unit(node, reader, rules)
         inner = reader.written(node.children) if unit is None else reader.units.refer(unit)
         return reader.opening(node) + inner + node.closing
 
@@ -186,16 +203,21 @@ def _open_document(names: frozenset[str], low: frozenset[str]) -> XmlRules:
 
     return XmlRules(
         prefixes={
-            **{f"{_NAMESPACE}{name}:1.0": name for name in ("text", "office", "table", "style")},
+            **{f"{_NAMESPACE}{name}:1.0": name for name in ("text", "office", "table", "style", "form")},
             f"{_NAMESPACE}svg-compatible:1.0": "svg",
             f"{_NAMESPACE}drawing:1.0": "draw",
+            f"{_NAMESPACE}datastyle:1.0": "number",
+            "urn:org:documentfoundation:names:experimental:calc:xmlns:calcext:1.0": "calcext",
         },
         units={
             **dict.fromkeys(("text:p", "text:h", "svg:title", "svg:desc"), paragraph),
             **dict.fromkeys(("table:table-cell", "table:covered-table-cell"), cell),
             "table:content-validation": _validation,
+            "number:text": number_text,
+            **dict.fromkeys(("calcext:condition", "style:map"), _condition),
         },
-        attributes=dict.fromkeys(("table:filter-condition", "table:filter-set-item"), ("value",)),
+        attributes=_SHOWN,
+        tags=tags,
         skipped=frozenset(("text:tracked-changes", "office:scripts")),
     )
 
@@ -216,17 +238,34 @@ def open_document_parts(package: zipfile.ZipFile, reading: Reading) -> dict[str,
     texts = [package.read(name).decode("utf-8", "replace") for name in with_styles]
     pivots = attributes_of_tags(texts[0], "data-pilot-field")
     fields = frozenset(pivot.get("table:source-field-name", "") for pivot in pivots)
-    low = frozenset(chain.from_iterable(map(_subscripts, texts)))
-    return dict.fromkeys(parts, (_open_document(fields, low).read, "xml"))
+    styles = list(chain.from_iterable(map(_styles, texts)))
+    rules = replace(
+        _PARAGRAPH,
+        low=frozenset(style.name for style in styles if style.is_low),
+        code=frozenset(style.name for style in styles if _CODE_STYLE.fullmatch(style.parent or style.name)),
+    )
+    return dict.fromkeys(parts, (_open_document(fields, rules, open_document_tags(reading)).read, "xml"))
 
 
-def _subscripts(text: str) -> Iterator[str]:
-    """Yield the names of the styles of subscripts."""
-    name = ""
+# The names of styles of code, as pandoc and LibreOffice give them.
+_CODE_STYLE = re.compile(r"(?:Source|Preformatted)_20_(?:Text|Code)|Teletype|Verbatim_20_Char|Example")
+
+
+class _Style(NamedTuple):
+    """A style of OpenDocument: its name, that of the one that it changes, and whether it is a subscript."""
+
+    name: str
+    parent: str
+    is_low: bool
+
+
+def _styles(text: str) -> Iterator[_Style]:
+    """Yield the styles that a part of a document declares."""
+    name = parent = ""
     for properties in attributes_of_tags(text, "style|text-properties"):
-        name = properties.get("style:name", name)
-        if properties.get("style:text-position", "").startswith(("sub", "-")):
-            yield name
+        name, parent = properties.get("style:name", name), properties.get("style:parent-style-name", "")
+        is_low = properties.get("style:text-position", "").startswith(("sub", "-"))
+        yield _Style(name, parent, is_low)
 
 
 _CODES = {
@@ -294,6 +333,14 @@ def _segments_of(node: Element) -> dict[str, Element]:
     return found
 
 
+_MESSAGE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
+
+
+def _has_message(source: Element) -> bool:
+    """Return whether a source has plurals or choices of ICU with codes in them: it is left to people."""
+    return bool(elements(source)) and _MESSAGE.search(_text(source, _SEGMENT)) is not None
+
+
 def _target_of(source: Element, done: Mapping[str, Element], reader: XmlReader) -> str | None:
     """Return the content of the target of a source, with the segments of the source; None: it has no text.
 
@@ -305,7 +352,7 @@ def _target_of(source: Element, done: Mapping[str, Element], reader: XmlReader) 
     keeps_space = source.attributes.get("space", "preserve" if reader.keeps_space else "") == "preserve"
     rules = _SEGMENT if keeps_space else replace(_SEGMENT, blank=_LINE_END)
     if not _segments_of(source):
-        unit = _unit(source, reader, rules)
+        unit = None if _has_message(source) else _unit(source, reader, rules)
         return None if unit is None else reader.units.refer(unit)
     num_before = len(reader.units.units)
 

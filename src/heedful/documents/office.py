@@ -12,8 +12,24 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from heedful.documents.formats import primary_language
-from heedful.documents.sheets import cached_strings, calculation, formula_cell, header, validation
+from heedful.documents.directions import (
+    PROPERTIES_OF_WORD,
+    attribute_of_language,
+    new_direction,
+    office_tags,
+    word_properties,
+)
+from heedful.documents.formats import Reading, primary_language
+from heedful.documents.sheets import (
+    cached_strings,
+    calculation,
+    condition,
+    formula,
+    formula_cell,
+    header,
+    number_format,
+    validation,
+)
 from heedful.documents.template import WHITE_SPACE, Unit
 from heedful.documents.xml_text import (
     Element,
@@ -23,6 +39,7 @@ from heedful.documents.xml_text import (
     elements,
     ends_of_pairs,
     plain_content,
+    with_attribute,
     with_value,
 )
 from heedful.spans.placeholders import Range
@@ -56,6 +73,8 @@ _PREFIXES = {
     "http://purl.org/dc/elements/1.1/": "dc",
     "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments": "tc",
     "urn:schemas-microsoft-com:vml": "v",
+    "http://schemas.microsoft.com/office/spreadsheetml/2009/9/main": "x14",
+    "http://schemas.microsoft.com/office/excel/2006/main": "xm",
 }
 _AROUND = frozenset({
     "w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:dir", "w:bdo", "w:sdt",
@@ -78,7 +97,7 @@ _KINDS: dict[str, Kind] = {
 # Fields with results that a program computes.
 _COMPUTED = re.compile(
     r"\s*(?:PAGE|NUMPAGES|SECTIONPAGES|SECTION|PAGEREF|SEQ|DATE|TIME|CREATEDATE|SAVEDATE|PRINTDATE|EDITTIME|NUMWORDS"
-    r"|NUMCHARS|MERGEFIELD|AUTHOR|USERNAME|FILENAME|FILESIZE|REVNUM|DOCPROPERTY|=)\b",
+    r"|NUMCHARS|MERGEFIELD|AUTHOR|USERNAME|FILENAME|FILESIZE|REVNUM|DOCPROPERTY|ADDIN|CITATION|BIBLIOGRAPHY|=)\b",
     re.IGNORECASE,
 )
 # What two runs may differ in and look the same: the language of the spelling, and what an editor knows.
@@ -134,10 +153,12 @@ class _Paragraph:
             node: the paragraph.
             drop_cap: the paragraph before it, with the first letter of this one.
         """
+        if _is_code(node):
+            return drop_cap + node.verbatim
         items = list(self._items(child for child in elements(node) if child.name not in _FIRST | _LAST))
         if not any(has_letters(text) for _, text in self._texts(items, deep=True)):
             return drop_cap + self._reader.opening(node) + self._reader.written(node.children) + node.closing
-        before = self._reader.opening(node) + self._reader.written(elements(node, *_FIRST))
+        before = self._reader.opening(node) + self._properties(node, "pPr")
         behind = self._reader.written(elements(node, *_LAST)) + node.closing
         self._base = self._main_key(items)
         self._add(items)
@@ -161,7 +182,10 @@ class _Paragraph:
 
     def _run_items(self, node: Element) -> Iterator[_Item]:
         """Yield the children of a run, but for its properties."""
-        properties = self._reader.written(elements(node, f"{self._kind}:rPr"))
+        if _is_code(node):
+            yield _Item(node)
+            return
+        properties = self._properties(node, "rPr")
         key = _UNSEEN.sub("", properties)
         if _NO_PROPERTIES.fullmatch(key):
             key = ""
@@ -173,6 +197,14 @@ class _Paragraph:
                     yield from self._items(elements(base))
             elif child.name not in (f"{self._kind}:rPr", *_DROPPED):
                 yield _Item(child, run, key, self._text(child))
+
+    def _properties(self, node: Element, name: str) -> str:
+        """Return the properties of a paragraph or a run; those that are needed, if it has none."""
+        if found := elements(node, f"{self._kind}:{name}"):
+            return self._reader.written(found)
+        default = Element(f"{self._kind}:{name}", {}, f"<{self._prefix}{name}/>")
+        needed = self._reader.raw(default)
+        return "" if needed == default.verbatim else needed
 
     def _text(self, node: Element) -> str | None:
         """Return the text of a child of a run; None: it is something else."""
@@ -355,9 +387,30 @@ def _fields(items: Sequence[_Item]) -> dict[int, Range]:
     return fields
 
 
+# The properties of a control with a citation, or with all that are cited.
+_CITED = re.compile(r"MENDELEY|ZOTERO|EndNote|:citation\s*/>|:bibliography\s*/>")
+# The names of styles of code, as pandoc, Word and LibreOffice give them.
+_CODE_STYLE = re.compile(
+    r"SourceCode|VerbatimChar|SourceText|PreformattedText|HTML(?:Code|Preformatted|Keyboard|Sample|Typewriter)"
+    r"|Code(?:Char|Block|Inline)?",
+    re.IGNORECASE,
+)
+
+
+def _is_code(node: Element) -> bool:
+    """Return whether a paragraph or a run has a style of code."""
+    if node.name not in ("w:p", "w:r"):
+        return False
+    properties = elements(node, f"{node.name}Pr")
+    styles = chain.from_iterable(elements(found, f"{node.name}Style") for found in properties)
+    return any(_CODE_STYLE.fullmatch(style.attributes.get("val", "")) for style in styles)
+
+
 def _is_around(node: Element) -> bool:
     if node.name == "w:fldSimple":
         return not _COMPUTED.match(node.attributes.get("instr", ""))
+    if node.name == "w:sdt" and _CITED.search("".join(child.inner for child in elements(node, "w:sdtPr"))):
+        return False
     return node.name in _AROUND
 
 
@@ -381,15 +434,37 @@ def _paragraph(node: Element, reader: XmlReader) -> str:
     return _Paragraph(node, reader).reference(node)
 
 
+def _codes_behind(node: Element, codes: Sequence[str]) -> list[str]:
+    """Return the instructions of the fields that go on behind a node; `codes` are those before it."""
+    codes = list(codes)
+    for child in elements(node):
+        match child.attributes.get("fldCharType"):
+            case "begin":
+                codes.append("")
+            case "end" if codes:
+                codes.pop()
+        if child.name == "w:instrText" and codes:
+            codes[-1] += child.text
+        codes = _codes_behind(child, codes)
+    return codes
+
+
 def _paragraphs() -> Callable[[Element, XmlReader], str]:
-    """Return the writer of Word paragraphs; it joins a drop cap to the paragraph after it."""
+    """Return the writer of Word paragraphs; it joins a drop cap to the paragraph after it.
+
+    Paragraphs in a field that a program computes stay.
+    """
     drop_cap = initial = ""
+    codes: list[str] = []  # of the fields that go on
 
     def paragraph(node: Element, reader: XmlReader) -> str:
-        nonlocal drop_cap, initial
-        before, drop_cap = drop_cap, ""
-        if before and reader.take_before(before):
-            return _Paragraph(node, reader, initial).reference(node, before)
+        nonlocal drop_cap, initial, codes
+        before, codes = codes, _codes_behind(node, codes)
+        if any(map(_COMPUTED.match, [*before, *codes])):  # a bibliography, for example
+            return node.verbatim
+        letter, drop_cap = drop_cap, ""
+        if letter and reader.take_before(letter):
+            return _Paragraph(node, reader, initial).reference(node, letter)
         if _is_drop_cap(node) and len(_ONLY_TEXT.findall(raw := node.verbatim)) == 1:
             initial = node.text.strip()
             if 0 < len(initial) <= _MAX_DROP_CAP:
@@ -398,6 +473,18 @@ def _paragraphs() -> Callable[[Element, XmlReader], str]:
         return _Paragraph(node, reader).reference(node)
 
     return paragraph
+
+
+_INDEX_ENTRY = re.compile(r"""(\s*XE\s+["\u201c])(?P<text>[^"\u201d]+)(?=["\u201d])""")
+
+
+def _index_entry(node: Element, reader: XmlReader) -> str:
+    """Return the instruction of a field: of an entry of an index, with the reference to its text."""
+    entry = _INDEX_ENTRY.match(node.text)
+    if entry is None:
+        return node.verbatim
+    own = reader.units.plain(entry["text"], as_text(entry["text"]), as_text)
+    return node.holding(as_text(entry[1]), own, as_text(node.text[entry.end() :]))
 
 
 _NO_TEXT = frozenset(("w:date", "w:picture", "w:docPartObj", "w:docPartList", "w:group"))
@@ -419,15 +506,16 @@ _HEADERS = [f"x:{which}{what}" for which in ("odd", "even", "first") for what in
 
 
 def rules(
-    *, names: frozenset[str] = frozenset(), properties: Collection[str] = (), language: str | None = None
+    reading: Reading, *, names: frozenset[str] = frozenset(), properties: Collection[str] = ()
 ) -> XmlRules:
     """Return the rules that say which elements of a document are text.
 
     Args:
+        reading: the languages; runs name the one to translate into for spelling.
         names: the names of columns of tables and of fields of pivot tables; cells with such a text stay.
         properties: the properties of the document that its text shows.
-        language: the one to translate into, which runs then name for spelling; None: it is not known.
     """
+    language, direction = reading.language, new_direction(reading)
 
     def cell(node: Element, reader: XmlReader) -> str:
         return node.verbatim if names and node.text in names else _paragraph(node, reader)
@@ -439,6 +527,8 @@ def rules(
         its = primary_language(node.attributes.get(name, ""))
         if named is not None and its != primary_language(named):
             opening = with_value(opening, name, lambda _: named)
+        if named is not None and name == "val" and (kind := attribute_of_language(named)) != name:
+            opening = with_attribute(opening, node.prefix + kind, named)
         return opening + reader.written(node.children) + node.closing
 
     return XmlRules(
@@ -451,6 +541,11 @@ def rules(
             **dict.fromkeys(("c:strCache", "c:multiLvlStrCache"), cached_strings),
             **dict.fromkeys((*properties, "tc:text"), plain_content),
             "x:dataValidation": validation,
+            **dict.fromkeys(("x:cfRule", "x14:cfRule"), condition),
+            **dict.fromkeys(("x:formula", "xm:f"), formula),
+            "x:numFmt": number_format,
+            "w:instrText": _index_entry,
+            **dict.fromkeys(PROPERTIES_OF_WORD, partial(word_properties, direction=direction)),
             "x:c": formula_cell,
             "x:calcPr": calculation,
             "w:sdtPr": _control,
@@ -460,10 +555,12 @@ def rules(
             **dict.fromkeys(("wp:docPr", "pic:cNvPr", "p:cNvPr", "xdr:cNvPr"), _SHAPE),
             **dict.fromkeys(("x:filter", "x:customFilter"), ("val",)),
             "v:shape": ("alt",),
+            "v:textpath": ("string",),
             "w:listItem": ("displayText",),
             "w:listEntry": ("val",),
             **dict.fromkeys(("w:hyperlink", "a:hlinkClick", "x:hyperlink"), ("tooltip",)),
         },
+        tags=office_tags(direction),
         skipped=frozenset(("w:del", "w:moveFrom")),
     )
 

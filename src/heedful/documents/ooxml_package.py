@@ -40,7 +40,7 @@ def office_parts(package: zipfile.ZipFile, reading: Reading) -> dict[str, PartRe
     texts = [package.read(name).decode("utf-8", "replace") for name in main]
     properties = _shown_properties(texts)
     changed = {*main, *opened.further_parts(texts, properties, reading.language)}
-    rules = office.rules(names=opened.column_names(), properties=properties, language=reading.language)
+    rules = office.rules(reading, names=opened.column_names(), properties=properties)
     parts: dict[str, PartReader] = dict.fromkeys(
         (name for name in opened.type_of if name in changed), (rules.read, "xml")
     )
@@ -110,6 +110,7 @@ class _Package:
             "sheet.main+xml": any(map(_TEXT_RESULT.search, texts)),
             "core-properties": bool(properties),
             "wordprocessingml.styles+xml": language is not None,
+            "spreadsheetml.styles+xml": True,
         }
         ends = [end for end, is_so in is_changed.items() if is_so]
         return [name for name in self._names if any(end in self.type_of[name] for end in ends)]

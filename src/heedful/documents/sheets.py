@@ -68,6 +68,60 @@ def _list(node: Element, reader: XmlReader) -> str:
     return node.holding(reader.units.refer(Unit(builder.source(), write)))
 
 
+# Between double quotes, also escaped: the texts of a list, and those that a formula looks for in cells.
+_QUOTE = r"""(?: " | &quot; )"""
+_QUOTED = rf"{_QUOTE} (?P<text> (?: (?! {_QUOTE} ) . | {_QUOTE}{_QUOTE} )++ ) {_QUOTE}"
+LIST = re.compile(_QUOTED, re.VERBOSE)
+_SOUGHT = re.compile(
+    rf"""(?: ^ | [=;] | \b(?: SEARCH | FIND | LEN | contains-text | begins-with | ends-with )\( )
+    \s* {_QUOTED}""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def quoted_texts(raw: str, reader: XmlReader, pattern: re.Pattern[str] = _SOUGHT) -> str:
+    """Return a formula, as written in XML, with references to texts in it: cells with them are translated."""
+
+    def text(found: re.Match[str]) -> str:
+        own = html.unescape(found["text"]).replace('""', '"')
+        new = reader.units.plain(own, found["text"], lambda text: as_attribute(text.replace('"', '""')))
+        start, end = (at - found.start() for at in found.span("text"))
+        return found[0][:start] + new + found[0][end:]
+
+    return pattern.sub(text, raw)
+
+
+def condition(node: Element, reader: XmlReader) -> str:
+    """Return a rule for the format of cells, with references to the texts that it looks for."""
+    text = node.attributes.get("text", "")
+    opening = with_value(node.opening, "text", partial(reader.units.plain, text, escape=as_attribute))
+    return opening + reader.written(node.children) + node.closing
+
+
+def formula(node: Element, reader: XmlReader) -> str:
+    """Return a formula of a rule for cells."""
+    return node.holding(quoted_texts(node.inner, reader))
+
+
+# Words in the format of a number: 0" pieces". Not currencies, which programs and people take for signs.
+_WORDS = re.compile(rf"(?<! \\ ) (?= {_QUOTE} [^\"&;]*? [^\W\d_A-Z] [^\W\d_]{{2}} ) {_QUOTED}", re.VERBOSE)
+
+
+def number_format(node: Element, reader: XmlReader) -> str:
+    """Return the format of numbers with references to the words in it."""
+
+    def code(raw: str) -> str:
+        return quoted_texts(raw, reader, _WORDS)
+
+    return with_value(node.opening, "formatCode", code) + node.inner + node.closing
+
+
+def number_text(node: Element, reader: XmlReader) -> str:
+    """Return a text in the format of a number of OpenDocument."""
+    is_word = re.search(r"[^\W\d_]{3}", node.text) and not node.text.strip().isupper()
+    return plain_content(node, reader) if is_word else node.verbatim
+
+
 def formula_cell(node: Element, reader: XmlReader) -> str:
     """Return a cell, without a text that is the result of a formula: programs compute it anew."""
     is_formula = node.attributes.get("t") == "str" and elements(node, "x:f")

@@ -66,12 +66,14 @@ class Template:
     Attributes:
         text: NUL, a number and NUL stand for the unit of that number.
         units: the units by number.
+        finish: a function that makes the document of a text with its units.
     """
 
     def __init__(self) -> None:
         """Begin the reading of a text."""
         self.text = ""
         self.units: list[Unit] = []
+        self.finish: Callable[[str], str] = str
         self._watch = WATCH.get()
 
     def refer(self, unit: Unit) -> str:
@@ -115,7 +117,7 @@ class Template:
         def write(reference: re.Match[str]) -> str:
             return _REFERENCE.sub(write, written[int(reference[1])])
 
-        return _REFERENCE.sub(write, self.text)
+        return self.finish(_REFERENCE.sub(write, self.text))
 
     def work(self, *, within_lines: bool = True) -> Work:
         """Return the work of translating the units; see `prepare`."""

@@ -76,14 +76,23 @@ def _wrapped(lines: Sequence[str], units: Template) -> str:
     return indent + units.refer(unit) + behind
 
 
-_CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][^\s<>./]*+|(?=\d++:))[^<>]*+>|\{\\[^{}]*+\}")
+# Tags, and codes of Advanced SubStation in a cue. Before a small letter, its line end is within a sentence.
+_CUE_TAG = re.compile(
+    r"<(?P<close>/?)(?P<name>[A-Za-z][^\s<>./]*+|(?=\d++:))[^<>]*+>|\{\\[^{}]*+\}|\\N(?![a-zß-öø-ÿ])|\\h"
+)
+# What is for players: pictures of the time line, and data.
+_FOR_PLAYERS = re.compile(r"(?i)\S+(?:\.(?:jpe?g|png|webp|gif|avif)|#xywh=\S+)(?:[?#]\S*)?|data:\S+")
 # What begins the line of a speaker, after tags.
 _DASH = re.compile(r"(?m)^(?:[^\S\r\n]|<[^<>]*+>|\{\\[^{}]*+\})*+(?P<dash>[-\u2013\u2014]++[^\S\r\n]*+)")
 _MARK = r"[\u061c\u200e\u200f\u202a-\u202e]"  # of the direction of a line
 _END_OF_LINE = re.compile(rf"(?P<line_end>(?<!\s)(?<!{_MARK}){_MARK}*+[^\S\r\n]*+[\r\n]\s*+{_MARK}*+)")
+_END_OF_CUE_LINE = re.compile(rf"{_END_OF_LINE.pattern[:-1]}|[^\S\r\n]*+\\N[^\S\r\n]*+)")
 _LINE_MAY_END = re.compile(rf" |(?<=[{CJK}、。，！？…])(?=[{CJK}])")
 _TIMES = re.compile(r"\d\s*+-->\s*+\d")
 _TIMES_OR_NOTHING = re.compile(rf"{_TIMES.pattern}|\A[\r\n]*\Z")
+
+
+_VTT_LANGUAGE = re.compile(r"\A(WEBVTT.*\n(?:(?!.*-->).*\S.*\n)*?Language:[ \t]*)[\w-]+")
 
 
 def read_subtitles(text: str, reading: Reading) -> Template:
@@ -98,8 +107,10 @@ def read_subtitles(text: str, reading: Reading) -> Template:
     Raises:
         InputError: there is no cue.
     """
-    units = Template()
-    return units.filled(_subtitles(text, units, escaped=reading.ending == ".vtt"))
+    units, is_vtt = Template(), reading.ending == ".vtt"
+    if is_vtt and reading.language:
+        text = _VTT_LANGUAGE.sub(rf"\g<1>{reading.language}", text)
+    return units.filled(_subtitles(text, units, escaped=is_vtt))
 
 
 def _subtitles(text: str, units: Template, *, escaped: bool) -> Iterator[str]:
@@ -126,7 +137,7 @@ def _subtitles(text: str, units: Template, *, escaped: bool) -> Iterator[str]:
 
 def _cue(cue: str, units: Template, *, escaped: bool) -> str:
     """Return the reference to the unit of a cue."""
-    if not has_letters(_CUE_TAG.sub("", cue)):
+    if not has_letters(_CUE_TAG.sub("", cue)) or _is_data(cue.strip()):
         return cue
     dashes = list(counted(_DASH.finditer(cue)))
     is_dialogue = len(dashes) > 1  # where each line is of a speaker
@@ -137,12 +148,23 @@ def _cue(cue: str, units: Template, *, escaped: bool) -> str:
     tokens = without_ruby(tokens_of(cue, sorted(marks, key=lambda mark: mark[0])))
     unit = lined_unit(
         tokens,
-        NO_BLANKS if is_dialogue else _END_OF_LINE,
+        NO_BLANKS if is_dialogue else _END_OF_CUE_LINE,
         text_of=attrgetter("text" if escaped else "raw"),
         written=entity_writer(tokens, _vtt_tokens) if escaped else markup,
         places=_LINE_MAY_END,
     )
     return units.refer(unit)
+
+
+def _is_data(cue: str) -> bool:
+    """Return whether a cue is for players, not for people."""
+    if not cue.startswith(("{", "[")):
+        return all(map(_FOR_PLAYERS.fullmatch, cue.split()))
+    try:
+        parse_json(cue)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 _VTT_MARKUP = re.compile("<[^<>]*+>|-->")  # no text of a cue may have an arrow
@@ -374,33 +396,57 @@ def read_po(text: str, reading: Reading) -> Template:
         InputError: something that no catalogue has, or a catalogue for another language.
     """
     units, replaced = Template(), list[Replacement]()
-    forms, singular, plural = "n != 1", "", ""
+    forms, context, singular, plural = "n != 1", "", "", ""
     for entry in po_fields(text):
-        if entry.keyword == "msgid":
+        if entry.keyword == "msgctxt":
+            context = entry.text
+        elif entry.keyword == "msgid":
             singular, plural = entry.text, ""
         elif entry.keyword == "msgid_plural":
             plural = entry.text
         elif not entry.keyword.startswith("msgstr"):
             continue
         elif not singular:
-            forms = _forms_of_header(entry.text, reading.language) or forms
-        elif not entry.text:
+            forms = _forms_of_header(entry.text, reading) or forms
+            replaced += _language_of_header(entry, reading.language)
+        elif not entry.text and not (singular in _CREDITS or context in _CREDITS):
             source = plural if plural and not _is_singular(entry.keyword, forms) else singular
             accelerator, source = _without_accelerator(source)
             if has_letters(source):
                 unit = units.refer(Unit(source, _as_po(text, accelerator)))
                 replaced.append((entry.strings[0].start(), entry.strings[-1].end(), unit))
+        if entry.keyword.startswith("msgstr"):
+            context = ""
     return units.replaced(text, replaced)
 
 
-def _forms_of_header(header: str, language: str | None) -> str | None:
+# Messages in place of which GNOME and KDE show who has translated them, and contexts of such messages.
+_CREDITS = frozenset({
+    "translator-credits", "translator_credits", "translators", "NAME OF TRANSLATORS", "EMAIL OF TRANSLATORS",
+    "Your names", "Your emails",
+})  # fmt: skip
+_LANGUAGE_OF_HEADER = re.compile(r"(?i)(?<=\"Language:)[ \t]*(?P<name>[\w@.-]*)(?=\\n)")
+
+
+def _language_of_header(header: PoField, language: str | None) -> Iterator[Replacement]:
+    """Yield the language of the translation in place of another, or none, in the header of a catalogue."""
+    for string in header.strings if language else ():
+        named = _LANGUAGE_OF_HEADER.search(string.group())
+        if named and primary_language(named["name"]) != primary_language(language or ""):
+            start, end = (string.start() + at for at in named.span())
+            yield start, end, f" {(language or '').replace('-', '_')}"
+
+
+def _forms_of_header(header: str, reading: Reading) -> str | None:
     """Return the formula of plurals in the header of a catalogue, if it has one.
 
     Raises:
-        InputError: it is a catalogue for another language.
+        InputError: it is a catalogue for another language than those of the translation.
     """
+    language, source = reading.language, reading.source
     named = _LANGUAGE.search(header)
-    if language and named and primary_language(language) != named[1].lower():
+    expected = {primary_language(tag) for tag in (language, source) if tag}
+    if language and named and named[1].lower() not in expected:
         raise InputError(f"its language is {named[1]}, and the translation would be in {language}")
     forms = _PLURAL_FORMS.search(header)
     return forms[1] if forms else None

@@ -66,6 +66,9 @@ _HTML = re.compile(
     | <(?P<close>/?+) (?P<name>{_NAME_OF_HTML})
     | (?P<close_of_nothing> </ [^<>]*+ > )
     | (?P<message> \{{ \s*+ \w++ \s*+ , )
+    | (?P<formula> \\\( (?: (?! \\[()] ) [^<] ){{1,1000}}+ \\\)
+        | \\\[ (?= [^<\]=^_{{}}+]*+ [=^_{{}}+] ) (?: (?! \\[\[\]] ) [^<] ){{1,1000}}+ \\\]
+        | \$\$ (?= [^<$=^_{{}}\\+]*+ [=^_{{}}\\+] ) [^<$]{{1,1000}}+ \$\$ )
     """,
     re.VERBOSE,
 )
@@ -90,7 +93,8 @@ ATTRIBUTE = re.compile(
     (?: "(?P<double>[^"]*+)" | '(?P<single>[^']*+)' | (?P<bare>[^\s"'=<>`]++) )""",
     re.VERBOSE,
 )
-_MARKED = re.compile("translate|mention|hashtag", re.IGNORECASE)
+_MARKED = re.compile("translate|mention|hashtag|page-?list|pagebreak", re.IGNORECASE)
+_PAGE_NUMBERS = frozenset(("page-list", "pagebreak", "doc-pagelist", "doc-pagebreak"))  # of a printed book
 
 
 # The markup of XML 1.0 (sections 2.1 to 2.8 and 4.1). No part can match a text in two ways, and none is
@@ -143,13 +147,17 @@ def attributes_of_tags(text: str, names: str) -> Iterator[dict[str, str]]:
 
 
 def _translated(tag: str, name: str) -> bool | None:
-    """Return whether a tag says that its element is translated; links as Mastodon marks them are not."""
+    """Return whether a tag says that its element is translated.
+
+    Links as Mastodon marks them are not, and no numbers of pages, which may be Roman.
+    """
     if not _MARKED.search(tag):
         return None
     values = {key: value.lower().rstrip("/") for key, value in attributes(tag).items()}
     classes = {*values.get("class", "").split()}
+    roles = {*values.get("epub:type", "").split(), *values.get("role", "").split()}
     untranslated = {"notranslate", "mention", "hashtag"} if name == "a" else {"notranslate"}
-    says = "no" if classes & untranslated else values.get("translate")
+    says = "no" if classes & untranslated or roles & _PAGE_NUMBERS else values.get("translate")
     return {"no": False, "yes": True}.get(says or "")
 
 
@@ -262,7 +270,7 @@ class _HtmlTokenizer(_Tokenizer):
     def end(self, match: re.Match[str]) -> int:
         if match["name"]:
             return self._end_of_tag(match.end())
-        if match["close_of_nothing"]:
+        if match["close_of_nothing"] or match["formula"]:
             return match.end()
         if match["message"]:  # it may have tags inside
             end = self._blocks.get(match.start(), -1)
@@ -381,6 +389,8 @@ def spanned(
 def _kind_of_point(token: Token) -> SpanKind:
     if token.raw[:4].lower() == "<wbr":
         return "wbr"
+    if token.raw == "\\N":  # in subtitles
+        return "break"
     is_shown = not _UNSEEN.fullmatch(token.raw)
     if token.kind is Kind.POINT and token.name and re.match(r"<\d", token.raw) is None:
         return "object" if is_shown else "tag"

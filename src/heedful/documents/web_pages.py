@@ -8,12 +8,22 @@ from collections.abc import Mapping
 from functools import partial
 from urllib.parse import unquote
 
+from heedful.documents.directions import new_direction
 from heedful.documents.formats import PartReader, Reading, primary_language
 from heedful.documents.markup import html_rules, read_markup
 from heedful.documents.template import Template
 from heedful.documents.tokens import ATTRIBUTE, Kind, Token, attributes
-from heedful.documents.xml_text import Element, XmlReader, XmlRules, plain_content, tags_of, with_value
+from heedful.documents.xml_text import (
+    Element,
+    XmlReader,
+    XmlRules,
+    plain_content,
+    tags_of,
+    with_attribute,
+    with_value,
+)
 from heedful.errors import InputError
+from heedful.text.languages import is_right_to_left
 
 # Attributes that browsers show or read aloud; a value is a text on a button, a content in a preview.
 _SHOWN = frozenset({
@@ -22,9 +32,6 @@ _SHOWN = frozenset({
 _BUTTONS = frozenset(("button", "submit", "reset"))
 _PREVIEWS = frozenset({
     "description", "og:title", "og:description", "og:image:alt", "twitter:title", "twitter:description",
-})  # fmt: skip
-_RIGHT_TO_LEFT = frozenset({
-    "ar", "arc", "ckb", "dv", "fa", "he", "iw", "ks", "nqo", "ps", "sd", "syr", "ug", "ur", "yi",
 })  # fmt: skip
 
 
@@ -82,7 +89,7 @@ class PageTags:
         """Return the first tag of a page with the direction of the language, if that is another."""
         if self._language is None or not self._named:
             return raw
-        direction = "rtl" if primary_language(self._language) in _RIGHT_TO_LEFT else "ltr"
+        direction = "rtl" if is_right_to_left(self._language) else "ltr"
         if "dir" in values:
             names = [found["name"] for found in ATTRIBUTE.finditer(raw) if found["name"].lower() == "dir"]
             return with_value(raw, names[-1], lambda _: direction)
@@ -102,6 +109,7 @@ def _quoted(value: str) -> str:
     return f'"{html.escape(value, quote=True)}"'
 
 
+_DIRECTION = "page-progression-direction"
 _PACKAGE = "http://www.idpf.org/2007/opf"
 _PREFIXES = {
     "http://purl.org/dc/elements/1.1/": "dc",
@@ -122,7 +130,7 @@ def book_parts(package: zipfile.ZipFile, reading: Reading) -> dict[str, PartRead
     roots = [own.get("full-path", "") for tag, own in tags if tag == "rootfile"]
     if not roots or not names.issuperset(roots):
         raise InputError("damaged, or no EPUB: it names no package of pages")
-    contents: PartReader = _book_rules(reading.language).read, "xml"
+    contents: PartReader = _book_rules(reading).read, "xml"
     reader_of: dict[str, PartReader] = {
         "application/xhtml+xml": (partial(read_html, reading=reading), "html"),
         "application/x-dtbncx+xml": contents,
@@ -138,9 +146,19 @@ def book_parts(package: zipfile.ZipFile, reading: Reading) -> dict[str, PartRead
     return parts
 
 
-def _book_rules(language: str | None) -> XmlRules:
+def _book_rules(reading: Reading) -> XmlRules:
+    language = reading.language
+
     def its_language(node: Element, _: XmlReader) -> str:
         return node.verbatim if language is None else node.holding(language)
+
+    def in_language(tag: str, name: str) -> str:
+        if language is None:
+            return tag
+        if name != "opf:spine":
+            return with_value(tag, "lang", lambda _: language)
+        direction = new_direction(reading)
+        return tag if direction is None else with_attribute(tag, _DIRECTION, direction)
 
     return XmlRules(
         prefixes=_PREFIXES,
@@ -148,5 +166,7 @@ def _book_rules(language: str | None) -> XmlRules:
             **dict.fromkeys(("dc:title", "dc:description", "dc:subject", "ncx:text"), plain_content),
             "dc:language": its_language,
         },
+        tags=dict.fromkeys(("opf:package", "opf:spine", "ncx:ncx"), in_language),
+        skipped=frozenset(("ncx:pageTarget",)),
         may_declare=True,
     )

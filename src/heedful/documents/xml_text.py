@@ -83,6 +83,9 @@ class Element:
         return re.sub(r"(?s)<([^\s/>]*:)?.*", r"\1", self.opening)
 
 
+TagChange = Callable[[str, str], str]  # of a start tag, as written, and the name of its element
+
+
 @dataclass(frozen=True)
 class XmlRules:
     """The rules that say what is text in documents of a format.
@@ -91,6 +94,7 @@ class XmlRules:
         prefixes: the prefix for each namespace of the format.
         units: the function for each name of an element; it returns the text to write, with references.
         attributes: the attributes with text, for each name of an element.
+        tags: the changes of start tags, for each name of an element.
         skipped: names of elements in which nothing is text.
         may_declare: whether a document type is allowed; entities never are.
     """
@@ -98,6 +102,7 @@ class XmlRules:
     prefixes: Mapping[str, str]
     units: "Mapping[str, Callable[[Element, XmlReader], str]]"
     attributes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    tags: Mapping[str, TagChange] = field(default_factory=dict)
     skipped: frozenset[str] = frozenset()
     may_declare: bool = False
 
@@ -192,7 +197,8 @@ class XmlReader:
         for name in self._rules.attributes.get(node.name, ()):
             value = node.attributes.get(name, "")
             tag = with_value(tag, name, partial(self.units.plain, value, escape=as_attribute))
-        return tag
+        change = self._rules.tags.get(node.name)
+        return change(tag, node.name) if change else tag
 
     def _opened(self, full_name: str, attributes: Mapping[str, str], raw: str) -> None:
         self._end_text()
@@ -283,6 +289,13 @@ def with_value(tag: str, name: str, written: Callable[[str], str]) -> str:
         return tag
     start, end = attribute.span(attribute.lastgroup or 0)
     return tag[:start] + written(tag[start:end]) + tag[end:]
+
+
+def with_attribute(tag: str, name: str, value: str) -> str:
+    """Return a start tag with a value of an attribute, which it may not have had."""
+    if attribute_in(tag, name.rpartition(":")[2]) is not None:
+        return with_value(tag, name.rpartition(":")[2], lambda _: value)
+    return re.sub(r"(?=\s*/?>\Z)", f' {name}="{value}"', tag, count=1)
 
 
 def without_attribute(tag: str, name: str) -> str:

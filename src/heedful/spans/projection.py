@@ -248,9 +248,11 @@ class _Writer:
 
     def open(self, element: Element, gap: int, source: str) -> None:
         """Begin an element in a gap, with as much white space before it as in the source."""
-        match element.inside:
-            case (Kept() as first, *_) if element.is_empty and first.beside[0].isspace():
-                self._lead(first, gap)  # outside of the element
+        match element.inside if element.is_empty else ():  # the space is outside of the element
+            case (Kept() as first, *_):
+                self._lead(first.beside[0], gap)
+            case (Code(kind="object"), *_):
+                self._lead(source[max(0, element.start - 1) : element.start], gap)
         if element.opening is not None:
             is_before_space = source[element.start : element.start + 1].isspace()
             self._go(gap, _spaces_before(source, element.start) if is_before_space else -1)
@@ -307,10 +309,12 @@ class _Writer:
             self._write_pending_space()
         self._end_run()
 
-    def _lead(self, span: Kept, gap: int) -> None:
-        """Write the space before a placeholder that is first in an element, before the element's tag."""
+    def _lead(self, before: str, gap: int) -> None:
+        """Write the space before what is shown first in an element, if the source has one, before its tag."""
+        if not before.isspace():
+            return
         self.go_to(self._ends[gap])
-        if self._at == self._starts[gap] and _are_apart(span.beside[0], self._last, _OPENING):
+        if self._at == self._starts[gap] and _are_apart(before, self._last, _OPENING):
             self._write_pending_space()
             if not self._last.isspace():
                 self._write(" ")

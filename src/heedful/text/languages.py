@@ -8,7 +8,14 @@ from functools import lru_cache
 _PLAIN = re.compile(r"[a-z]{2,3}")
 _TAG = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8}){0,3}")
 _DECORATION = re.compile(r"^(>>|__|<2)|(<<|__|>)$")  # of tags in vocabularies: >>fra<<, __fr__, <2fr>
-_RIGHT_TO_LEFT = {"Adlm", "Arab", "Hebr", "Nkoo", "Syrc", "Thaa"}  # scripts
+# Scripts that are written from right to left, and languages that are usually in one.
+_RIGHT_TO_LEFT = frozenset({
+    "Adlm", "Arab", "Aran", "Hebr", "Nkoo", "Syrc", "Thaa",
+    "ar", "arc", "arz", "azb", "bal", "ckb", "dv", "fa", "glk", "he", "iw", "ji", "ks", "lrc", "mzn", "nqo",
+    "pnb", "prs", "ps", "sd", "skr", "syr", "ug", "ur", "yi",
+})  # fmt: skip
+
+_LENGTH_OF_SCRIPT = 4
 
 
 @lru_cache(maxsize=4096)
@@ -40,10 +47,14 @@ def language_name(code: str, *, native: bool = False) -> str:
 
 
 def is_right_to_left(code: str) -> bool:
-    """Return whether a language is usually written from right to left, as Arabic and Hebrew are."""
-    import langcodes
+    """Return whether a language is usually written from right to left, as Arabic and Hebrew are.
 
-    return langcodes.Language.get(code).maximize().script in _RIGHT_TO_LEFT
+    >>> is_right_to_left("ar-EG"), is_right_to_left("pa_Arab"), is_right_to_left("sd-Deva")
+    (True, True, False)
+    """
+    language, *others = re.split("[-_]", code)
+    scripts = (tag.title() for tag in others if len(tag) == _LENGTH_OF_SCRIPT and tag.isalpha())
+    return next(scripts, language.lower()) in _RIGHT_TO_LEFT
 
 
 def closest_code(code: str, known: Iterable[str]) -> str | None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import markdown
 import markdown_it
 import pytest
 from document_files import Output, identity, translated_bytes, upper
@@ -360,3 +361,113 @@ def test_a_translation_adds_no_tags_beside_bare_signs(output: str) -> None:
     assert token.children is not None
     assert "".join(each.content for each in token.children if each.type.startswith("text")) == output
     assert unit.written(SpannedText("2 > 1 < cats")) == "2 > 1 < cats"
+
+
+GENERATORS = {
+    "liquid": '{% highlight ruby %}\ndef show\n  puts "hello"\nend\n{% endhighlight %}',
+    "liquid in an item": "- {% highlight ruby %}\n  puts 1\n\n  {% endhighlight %}",
+    "data between tags": "{% configuration %}\nname:\n  description: The name.\n{% endconfiguration %}",
+    "shortcode": "{{< mermaid >}}\ngraph TD\n{{< /mermaid >}}",
+    "table of contents": "* TOC\n{:toc}",
+    "component": "<Foo\n  kind=\"big\"\n  items={[\n    'a1',\n  ]}\n  onClick={() => a > b}\n/>",
+    "comment": "{/* a comment\n\nof two paragraphs */}",
+    "module": "import {\n  Tabs,\n} from '@theme/Tabs';\nexport const meta = {\n  title: 'a',\n};",
+    "image": ':::image type="content" source="media/a.png" alt-text="":::',
+    "inclusion": "[!INCLUDE [The dog](../includes/a.md)]",
+    "button": '> [!div class="nextstepaction"]',
+    "options": ":::{note}\n:class: tip\n:name: first-one\n:::",
+    "myst comment": "% a comment",
+    "properties": "- id:: 64f0\n  collapsed:: true",
+    "slide": "---\nlayout: cover\nclass: text-center\n---",
+    "formula": "$$\na = b\n- c\n$$",
+    "environment": "> \\begin{align}\n> a &= b\n> \\end{align}",
+}
+
+
+@pytest.mark.parametrize("kept", GENERATORS.values(), ids=GENERATORS)
+def test_what_a_generator_reads_stays(kept: str, tmp_path: Path) -> None:
+    text = f"# The house\n\n{kept}\n\nThe dog.\n"
+    assert translated(text, upper, tmp_path) == text.replace("The house", "THE HOUSE").replace(
+        "The dog.", "THE DOG."
+    )
+
+
+@pytest.mark.parametrize(
+    "front",
+    ["---\ntitle: a\n---", "---\ntitle: a\n...", '+++\ntitle = "a"\n+++', '{\n  "title": "a"\n}', "---\n---"],
+)
+def test_front_matter_stays(front: str, tmp_path: Path) -> None:
+    assert translated(f"{front}\n\na dog\n", upper, tmp_path) == f"{front}\n\nA DOG\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("% The house\n% A. Smith\n% 2024\n\na dog\n", "% THE HOUSE\n% A. Smith\n% 2024\n\nA DOG\n"),
+        ("[a][h]\n\n[h]: /b 'It\\'s a'\n", "[A][h]\n\n[h]: /b 'IT\\'S A'\n"),
+        (
+            "| a | b |\n|---|---|\n| a cat \\| a dog | `x\\|y` |\n",
+            "| A | B |\n|---|---|\n| A CAT \\| A DOG | `x\\|y` |\n",
+        ),
+        ("a\\ b for [`c`](u) *d*{.e} ^†^{#\\_f}\n", "A\\ B FOR [`c`](u) *D*{.e} ^†^{#\\_f}\n"),
+        ("a ==big *old*== cat, H~2~O\n", "A ==BIG *OLD*== CAT, H~2~O\n"),
+        (
+            '<Tab label="a dog" icon={x}>\nit *is*\n</Tab>\n',
+            '<Tab label="A DOG" icon={x}>\nIT *IS*\n</Tab>\n',
+        ),
+        ("A <Foo bar={a => b}>dog</Foo> is.\n", "A <Foo bar={a => b}>DOG</Foo> IS.\n"),
+        (':::image alt-text="a cat" source="a.png":::\n', ':::image alt-text="A CAT" source="a.png":::\n'),
+        ("a cat\n{% if x %}\na dog\n{% endif %}\n", "A CAT\n{% if x %}\nA DOG\n{% endif %}\n"),
+    ],
+)
+def test_texts_beside_what_generators_read_are_translated(source: str, expected: str, tmp_path: Path) -> None:
+    assert translated(source, upper, tmp_path) == expected
+
+
+def test_links_follow_their_headings(tmp_path: Path) -> None:
+    text = (
+        '[a](#the-house) [b][b] [c](#the-dog-1 "c") `(#the-dog)` [d](#own)\n\n'
+        "<a href='#the-dog'>e</a> [f](#other)\n\n"
+        "# The *house*!\n## The dog\n## The `dog`\n## The {#own}\n### 12\n\n[b]: #the-house\n"
+    )
+    written = translated(
+        text, lambda texts, _: [Output(text.replace("The", "Die"), []) for text in texts], tmp_path
+    )
+    expected = (
+        text.replace("The", "Die").replace("(#the-house)", "(#die-house)").replace(": #the-", ": #die-")
+    )
+    assert written == expected.replace("#the-dog-1", "#die-dog-1").replace("'#the-dog", "'#die-dog")
+
+
+HEADINGS = [
+    "Über uns!",
+    "What's new",
+    "A  b - c",
+    "C++ & D_e",
+    "Straße — ok",
+    "安装",
+    "安装",
+    "हिन्दी भाषा",
+    "It",
+    "It",
+    "It 1",
+    "It",
+]
+
+
+@pytest.mark.parametrize("mark", ['!!! note "A"\n', ""])
+def test_names_of_headings_are_those_of_python_markdown_and_github(mark: str, tmp_path: Path) -> None:
+    headings = "".join(f"\n## {heading}\n" for heading in HEADINGS)
+    if mark:
+        names = re.findall(' id="(.*?)"', markdown.markdown(headings, extensions=["toc"]))
+    else:  # as github-slugger 2.0.0 gives them
+        names = [
+            "über-uns", "whats-new", "a--b---c", "c--d_e", "straße--ok", "安装", "安装-1", "हिन्दी-भाषा",
+            "it", "it-1", "it-1-1", "it-2",
+        ]  # fmt: skip
+    links = [f"[a](#{name})\n" for name in names]
+    text = mark + "\n".join(links) + headings
+    written = translated(text, lambda texts, _: [Output("x") for _ in texts], tmp_path)
+    followed = re.findall(r"\(#(.*?)\)", written)
+    sign = "_" if mark else "-"
+    assert followed == ["x", *(f"x{sign}{number}" for number in range(1, len(names)))]
