@@ -23,10 +23,6 @@ def doubled(model: Transformer, batch: Batch) -> Loss:
     return Loss(2.0 * loss.smoothed, loss.nll)
 
 
-def tensor_alone(model: Transformer, batch: Batch) -> torch.Tensor:
-    return doubled(model, batch).smoothed
-
-
 @dataclass(frozen=True)
 class FailsInWorkers:
     """A loss that only other processes cannot compute."""

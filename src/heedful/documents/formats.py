@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from heedful.errors import ConfigError, InputError
-from heedful.settings.plugins import PluginFunction, check_arguments
+from heedful.settings.plugins import checked_function
 
 if TYPE_CHECKING:
     from heedful.documents.template import Template
@@ -114,8 +114,13 @@ def document_format(name: str, *endings: str, syntax: Syntax | None = None) -> C
 
     def register(reader: Reader) -> Reader:
         label = f"the reader of {name}"
-        check_arguments(reader, label, "text, reading")
-        checked = PluginFunction(reader, label, "a Template", lambda result, _: hasattr(result, "joined"))
+        checked = checked_function(
+            reader,
+            label,
+            "text, reading",
+            returns="a Template",
+            is_right=lambda made, _: hasattr(made, "joined"),
+        )
         for ending in endings:
             if not re.fullmatch(r"\.[^.]+", ending):
                 raise ConfigError(f"{ending!r}: must be the end of a file's name from the dot, such as .ini")

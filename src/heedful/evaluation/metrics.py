@@ -23,7 +23,7 @@ from heedful.evaluation.comet import Comet
 from heedful.evaluation.measurement import Measurement, Texts
 from heedful.evaluation.tokenization import References, check_tokenizer, tokenization_of
 from heedful.notebook_html import text_table
-from heedful.settings.plugins import check_arguments, plugin_part
+from heedful.settings.plugins import checked_function, is_number, made_by, plugin_part
 
 Floats = NDArray[np.float64]
 
@@ -167,8 +167,6 @@ def compare_systems(
         report = EvaluationReport({}, {}, len(hypotheses), {}, {})
         for name, function in functions.items():
             measured = function(texts)
-            if not isinstance(measured, Measurement):
-                raise ConfigError(f"metric {name}: returned {measured!r}; return a Measurement")
             report.scores[name], report.signatures[name] = measured.score, measured.signature
             if num_resamples < 2 or len(measured.rows) < 2:  # nothing that could differ
                 continue
@@ -188,8 +186,10 @@ def metric_names(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-def metric_of(name: str) -> "Metric":
+def metric_of(name: str, key: str = "metric") -> "Metric":
     """Return the metric of this name: one of heedful's, or a plugin's (`plugin:name`, `plugin:name=text`).
+
+    `key` is the setting, for messages.
 
     Raises:
         ConfigError: it does not exist, or lacks a model or the text after its name.
@@ -203,15 +203,31 @@ def metric_of(name: str) -> "Metric":
     if first == "comet":
         loaded: Any = Comet
     elif ":" in first:
-        loaded = plugin_part(first, "metric")
+        loaded = plugin_part(first, key)
     else:
         raise ConfigError(f"metric {name!r} does not exist{suggestion(first, [*METRICS, 'comet'])}")
     if text and not isinstance(loaded, type):
         raise ConfigError(f"metric {name!r}: {first} takes no text after its name; leave out ={text}")
-    metric: Metric = loaded(text) if isinstance(loaded, type) else loaded
-    if ":" in first:
-        check_arguments(metric, f"metric={first}", "texts")
-    return metric
+    if first == "comet":
+        return Comet(text)
+    part = f"{key}={first}"
+    metric = made_by(loaded, part, text=text) if isinstance(loaded, type) else loaded
+    returns = "a heedful.evaluation.measurement.Measurement"
+    return checked_function(metric, part, "texts", returns=returns, is_right=_is_measurement)
+
+
+def try_metric(name: str, key: str) -> None:
+    """Score three lines with a metric, for its mistakes to be found before the work.
+
+    Raises:
+        ConfigError: it does not exist, takes other arguments, fails, or returns no `Measurement`.
+    """
+    lines = ["a dog runs .", "two birds", "zwei Vögel"]
+    metric_of(name, key)(Texts(lines, lines, [lines], lowercase=False, tokenization=tokenization_of([lines])))
+
+
+def _is_measurement(result: object, _: object) -> bool:
+    return isinstance(result, Measurement) and is_number(result.score, None)
 
 
 def _check_numbers(sources: Sequence[str] | None, hypotheses: Sequence[str], references: References) -> None:

@@ -6,6 +6,7 @@ else, so a configuration, a checkpoint or a bundle never decides which code is r
 """
 
 import hashlib
+import math
 import re
 import sys
 import traceback
@@ -14,8 +15,15 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
-from inspect import signature
+from inspect import (
+    isasyncgenfunction,
+    iscoroutinefunction,
+    isfunction,
+    isgeneratorfunction,
+    signature,
+)
 from itertools import chain, count
+from numbers import Real
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -23,7 +31,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from heedful.errors import ConfigError, suggestion
+from heedful.errors import ConfigError, HeedfulError, StopTraining, is_out_of_memory, suggestion
 from heedful.settings.arguments import checked
 from heedful.settings.parsing import shown
 
@@ -69,7 +77,9 @@ def load_plugin(plugin: str | Path | ModuleType) -> ModuleType:
     file = Path(plugin).resolve()
     name = file.stem
     if not file.is_file():
-        raise ConfigError(f"{plugin}: no such file; check the path")
+        code = Path(f"{plugin}.py")
+        remedy = f"did you mean {code}?" if code.is_file() else "check the path"
+        raise ConfigError(f"{plugin}: no such file; {remedy}")
     if file.suffix != ".py" or not name.isidentifier():
         raise ConfigError(f"{plugin}: is no plugin; give a Python file with a plain name, such as mine.py")
     loaded = _LOADED.get(name)
@@ -232,29 +242,59 @@ def unnamed_parts(parts: Mapping[str, str]) -> dict[str, str]:
 
 
 class PluginFunction:
-    """A function of a plugin that checks each of its results."""
+    """A function of a user's: what it raises, and results that cannot be, are errors of one line."""
 
     def __init__(
-        self, function: Callable[..., Any], name: str, returns: str, is_right: Callable[[Any, Any], bool]
+        self,
+        function: Callable[..., Any],
+        name: str,
+        arguments: str,
+        *,
+        returns: str,
+        is_right: Callable[[Any, Any], bool],
     ) -> None:
         update_wrapper(self, function)
-        self._function, self._name = function, name
+        self._function, self._name, self._arguments = function, name, arguments
         self._returns, self._is_right = returns, is_right
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
         """Call the function.
 
         Raises:
-            ConfigError: it returned something else than it must.
+            ConfigError: it raised an error, or returned something else than it must.
         """
-        result = self._function(*arguments, **keywords)
-        if not self._is_right(result, arguments[0]):
+        try:
+            result = self._function(*arguments, **keywords)
+        except (HeedfulError, StopTraining):
+            raise
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise ConfigError(
+                f"{self._name}: fails with {what}{self._place_of(error)}; it gets ({self._arguments}), and "
+                f"returns {self._returns}"
+            ) from error
+        if not self._is_right(result, next(iter(arguments), None)):
             raise ConfigError(f"{self._name}: returned {shown(result)}; return {self._returns}")
         return result
 
+    def _place_of(self, error: Exception) -> str:
+        """Return the line of the function's own file where an error comes from, as part of a message."""
+        module = sys.modules.get(self._function.__module__)
+        file = getattr(module, "__file__", None)
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == file]
+        return f" ({Path(file).name}, line {lines[-1]})" if file and lines else ""
+
+
+def is_number(value: object, _: object) -> bool:
+    """Return whether a result is a finite number: Python's or numpy's."""
+    return isinstance(value, Real) and math.isfinite(value)
+
 
 def check_arguments(value: Any, name: str, arguments: str) -> None:  # noqa: ANN401
-    """Check that a part is a function, and that it takes these arguments.
+    """Check that a part is a function, neither async nor a generator, and that it takes these arguments.
 
     Args:
         value: the part.
@@ -265,32 +305,77 @@ def check_arguments(value: Any, name: str, arguments: str) -> None:  # noqa: ANN
         ConfigError: it is something else.
     """
     positional, _, keywords = arguments.partition(", *, ")
+    names = positional.split(", ") if positional else []
+    problem = ""
     try:
-        signature(value).bind(*positional.split(", "), **dict.fromkeys(filter(None, keywords.split(", "))))
+        signature(value).bind(*names, **dict.fromkeys(filter(None, keywords.split(", "))))
     except ValueError:  # a builtin without a signature
         return
     except TypeError as error:
-        raise ConfigError(f"{name}: must be a function of ({arguments}): {error}") from error
+        problem = str(error)
+    called = value if isfunction(value) else getattr(value, "__call__", None)  # noqa: B004 (an object's own)
+    if iscoroutinefunction(called) or isasyncgenfunction(called) or isgeneratorfunction(called):
+        problem = "it is async, or has a yield"
+    if problem:
+        kind = "a class that is called with" if isinstance(value, type) else "a function of"
+        raise ConfigError(f"{name}: must be {kind} ({arguments}): {problem}")
 
 
-def function_part(
-    reference: str, key: str, arguments: str, *, returns: str, is_right: Callable[[Any, Any], bool]
+def checked_function(
+    value: Any,  # noqa: ANN401
+    name: str,
+    arguments: str,
+    *,
+    returns: str,
+    is_right: Callable[[Any, Any], bool],
 ) -> PluginFunction:
-    """Return the function that `PLUGIN:NAME` names; each call checks what it returns.
+    """Return a function of a user's; each call checks what it returns.
 
     Args:
-        reference: a value of the configuration.
-        key: its whole key, for messages.
+        value: the function, or a class of settings with defaults, whose objects can be called.
+        name: the setting and the part, for messages.
         arguments: the arguments, as `check_arguments` takes them.
         returns: what it must return, in words.
         is_right: whether it did: a function of the result and of the first argument.
 
     Raises:
+        ConfigError: it takes other arguments.
+    """
+    if isinstance(value, type):
+        value = made_by(value, name)
+    check_arguments(value, name, arguments)
+    return PluginFunction(value, name, arguments, returns=returns, is_right=is_right)
+
+
+def made_by(kind: type, name: str, **arguments: object) -> Any:  # noqa: ANN401
+    """Return an object of a user's class, which is used as a function.
+
+    Raises:
+        ConfigError: the class takes other arguments, or fails.
+    """
+    names = ", ".join(arguments)
+    check_arguments(kind, name, names)
+    make = PluginFunction(
+        kind, name, names, returns="an object to call", is_right=lambda made, _: callable(made)
+    )
+    return make(*arguments.values())
+
+
+def function_part(
+    reference: str, key: str, arguments: str, *, returns: str, is_right: Callable[[Any, Any], bool]
+) -> PluginFunction:
+    """Return the function that `PLUGIN:NAME` names, as `checked_function` does; `key` is the whole setting.
+
+    Raises:
         ConfigError: there is no such plugin or part, or it takes other arguments.
     """
-    value, name = plugin_part(reference, key), f"{key}={reference}"
-    check_arguments(value, name, arguments)
-    return PluginFunction(value, name, returns, is_right)
+    part, name = plugin_part(reference, key), f"{key}={reference}"
+    return checked_function(part, name, arguments, returns=returns, is_right=is_right)
+
+
+def part_name(key: str, parts: Mapping[str, str], part: object) -> str:
+    """Return a setting and its part for messages: PLUGIN:NAME, or the name of what was given in Python."""
+    return f"{key}={parts.get(key) or getattr(part, '__qualname__', None) or shown(part)}"
 
 
 def _find(name: str) -> _Plugin | None:
@@ -318,8 +403,19 @@ def _name_of(value: object, info: ValidationInfo) -> object:
 
 def _check_form(value: str) -> str:
     if not _REFERENCE.fullmatch(value):
-        raise PydanticCustomError("plugin", "input should name a part of a plugin, PLUGIN:NAME")
+        form = _written_out(value)
+        raise PydanticCustomError("plugin", "input should name a part of a plugin, {form}", {"form": form})
     return value
+
+
+def _written_out(name: str) -> str:
+    """Return how a part is named whose plugin was left out: `mine:loss` if a plugin that is loaded has it."""
+    of_plugins = [plugin for plugin, loaded in _LOADED.items() if hasattr(loaded.module, name)]
+    if of_plugins:
+        return " or ".join(f"{plugin}:{name}" for plugin in of_plugins)
+    return "PLUGIN:NAME, such as mine:{name} with --plugin mine.py".format(
+        name=name if name.isidentifier() else "loss"
+    )
 
 
 # A setting with a part of a plugin, `PLUGIN:NAME`. In Python the class or function itself can be given.

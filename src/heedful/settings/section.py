@@ -116,8 +116,8 @@ def _first_mistake(kind: type[Section], error: ValidationError) -> str:
     if first["type"] == "value_error":
         return message
     message = message[0].lower() + message[1:]
-    if first["type"] == "literal_error" and error.errors()[-1]["type"] == "plugin":
-        message += ", or a part of a plugin, PLUGIN:NAME"
+    if first["type"] == "literal_error" and (last := error.errors()[-1])["type"] == "plugin":
+        message += f", or a part of a plugin, {last['ctx']['form']}"
     return f"{key}={as_json(first['input'])}: {message}"
 
 

@@ -20,6 +20,7 @@ from heedful.model.transformer import Transformer
 from heedful.runtime.threads import check_workers, num_threads, set_threads
 from heedful.settings.loading import ALTERNATIVES, load_config
 from heedful.settings.options import PAIR_TOKENS
+from heedful.settings.plugins import part_name
 from heedful.settings.run import Config, CorpusConfig, DataConfig
 from heedful.storage.bundle import load_bundle
 from heedful.storage.description import WEIGHTS_FILE, file_sha256, resolve_bundle
@@ -51,7 +52,7 @@ from heedful.training.memory import fitting_batch, free_memory
 from heedful.training.optimizer import choose_trained_weights
 from heedful.training.parallel.process_group import Rank
 from heedful.training.range_test import RangeTest, range_test
-from heedful.training.step import LossFunction
+from heedful.training.step import LossFunction, try_loss
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out validation set
 _SHOWN = 60  # characters of a sentence in a message
@@ -164,6 +165,9 @@ def set_up_training(
         note_unknown(source.store, tokenizers, notices)
     origin = base.origin if base else None
     ready = PreparedRun(config, tokenizers, model, origin, source, valid_source, valid, execution)
+    if loss is not None:
+        name = part_name("train.loss", dict(config.plugged), loss)
+        try_loss(loss, name, model, next(iter(valid_source.batches(epoch=0))))
     if not tests_rates or config.schedule.peak != 0.0:
         return ready
     result = tested_rates(ready, notices, loss)

@@ -17,7 +17,7 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import without_warnings
 from heedful.decoding.translator import Translator
 from heedful.errors import CheckpointError, ConfigError
-from heedful.evaluation.metrics import evaluate_texts
+from heedful.evaluation.metrics import evaluate_texts, try_metric
 from heedful.evaluation.tokenization import language_of_files, tokenization_of
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import changed_parts
@@ -28,8 +28,9 @@ from heedful.settings.loading import load_config
 from heedful.settings.options import EngineChoice
 from heedful.settings.plugins import (
     changed_plugins,
-    check_arguments,
     function_part,
+    is_number,
+    part_name,
     plugin_part,
     unnamed_parts,
 )
@@ -70,9 +71,9 @@ from heedful.training.events import (
 from heedful.training.loop import Trainer
 from heedful.training.memory import memory_for_steps
 from heedful.training.parallel.torchrun import leave_process_group, note_start
-from heedful.training.schedule import LearningRate
+from heedful.training.schedule import LearningRate, own_schedule
 from heedful.training.state import Scores, TrainerCallbacks
-from heedful.training.step import LossFunction, measure_nll
+from heedful.training.step import LossFunction, measure_nll, own_loss
 
 DECODED_METRICS = ("bleu", "chrf", "exact")
 _Value = TypeVar("_Value")
@@ -170,22 +171,22 @@ class Training:
         return TrainResult(run.path / BEST, run.path / LAST, end)
 
     def with_plugged_functions(self) -> "Training":
-        """Return the training with the loss and the schedule that plugins define, if none is given."""
+        """Return the training with the loss and the schedule that plugins define, if none is given.
+
+        The parts that need no model are tried.
+        """
         for key, part in unnamed_parts(self.config.model.plugged).items():
             raise ConfigError(f"{key}={part}: a run names its parts; give a function or class of a file")
         plugged = dict(self.config.plugged)
         parts = {key: plugin_part(name, key) for key, name in plugged.items()}
-        named = parts.get("train.loss")
-        if isinstance(named, type):  # a class of settings with defaults
-            check_arguments(named, f"train.loss={self.config.train.loss}", "")
-            named = named()
-        loss, schedule = self.loss or named, self.schedule or parts.get("schedule.name")
-        for key, given, arguments in (
-            ("train.loss", loss, "model, batch"),
-            ("schedule.name", schedule, "step, fraction_done"),
-        ):
-            if given is not None:
-                check_arguments(given, f"{key}={plugged.get(key, given)}", arguments)
+        loss, schedule = self.loss or parts.get("train.loss"), self.schedule or parts.get("schedule.name")
+        if loss is not None:
+            loss = own_loss(loss, part_name("train.loss", plugged, loss))
+        if schedule is not None:
+            schedule = own_schedule(schedule, part_name("schedule.name", plugged, schedule))
+        metric, valid = "valid.metric", self.config.valid
+        if metric in plugged and valid.metric not in valid.validators:
+            try_metric(valid.metric, metric)
         return replace(self, loss=loss, schedule=schedule)
 
     def _fit(self, prepared: PreparedRun, run: RunDirectory, notices: Notices) -> EndEvent:
@@ -228,11 +229,15 @@ class Training:
         """Return the trainer with what it does besides steps: validation, checkpoints, bundles, events."""
         config, decoding = prepared.config, DecodingValidator(prepared)
         held_out, precision = list(prepared.valid_source.batches(epoch=0)), prepared.execution.precision
+        validators = [*map(_validator, config.valid.validators)]
+        with torch.random.fork_rng():
+            for validate in validators:  # before the first step takes its time
+                validate(prepared.model)
         callbacks = TrainerCallbacks(
             validators=[
                 partial(measure_nll, batches=held_out, precision=precision),
                 *([decoding] if config.valid.decode_sentences else []),
-                *map(_validator, config.valid.validators),
+                *validators,
             ],
             listeners=listeners,
             keep_model=_bundle_writer(prepared, guard, "\n".join(commands), decoding),
@@ -256,7 +261,8 @@ class Training:
 
 def _validator(name: str) -> Callable[[Transformer], Scores]:
     """Return the validator of a plugin; the name of its score is its own."""
-    measure = function_part(name, "valid.validators", "model", returns="a number", is_right=_is_number)
+    key, returns = "valid.validators", "a finite number"
+    measure = function_part(name, key, "model", returns=returns, is_right=is_number)
 
     def validate(model: Transformer) -> Scores:
         with torch.no_grad():
@@ -265,12 +271,9 @@ def _validator(name: str) -> Callable[[Transformer], Scores]:
     return validate
 
 
-def _is_number(value: object, _: object) -> bool:
-    return isinstance(value, float | int)
-
-
 def fingerprint_of(prepared: PreparedRun, loss: LossFunction | None) -> str:
     """Return a hash of what may not change when a run is resumed: fixed settings, text, base model, code."""
+    function = getattr(loss, "__wrapped__", loss)  # the user's own
     fixed = [
         settings_in(prepared.config),
         changed_parts(prepared.model),
@@ -278,7 +281,7 @@ def fingerprint_of(prepared: PreparedRun, loss: LossFunction | None) -> str:
         prepared.source.store.fingerprint,
         prepared.origin.sha256 if prepared.origin else None,
         prepared.source.mixture.counts() if prepared.source.mixture else None,
-        getattr(loss, "__qualname__", type(loss).__qualname__),
+        getattr(function, "__qualname__", type(function).__qualname__),
     ]
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 

@@ -235,8 +235,24 @@ def _plugged(name: str, groups: Groups) -> torch.optim.Optimizer:
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
         raise ConfigError(f"optimizer.name={name}: must be a class of optimisers (torch.optim.Optimizer)")
     plugins.check_arguments(kind, f"optimizer.name={name}", "groups")
+
     build: Callable[[Groups], torch.optim.Optimizer] = kind
-    return build([group for group in groups if group["params"]])
+
+    def tried(groups: Groups) -> torch.optim.Optimizer:
+        weight = nn.Parameter(torch.zeros(2, 2))
+        weight.grad = torch.ones(2, 2)
+        build([group | {"params": [weight]} for group in groups[:1]]).step()
+        return build(groups)
+
+    checked = plugins.PluginFunction(
+        tried,
+        f"optimizer.name={name}",
+        "groups",
+        returns="an optimiser of them",
+        is_right=lambda made, _: isinstance(made, torch.optim.Optimizer),
+    )
+    optimizer: torch.optim.Optimizer = checked([group for group in groups if group["params"]])
+    return optimizer
 
 
 def is_plugged(optimizer: torch.optim.Optimizer) -> bool:

@@ -3,14 +3,33 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
-from heedful.errors import ConfigError
+from heedful.settings.plugins import checked_function, is_number
 from heedful.settings.run import Config, ScheduleConfig
 from heedful.training.state import Moment, Progress
 
 # A custom schedule: returns the learning rate of a step, counted from 1, given the fraction of the run that
 # is done before it, from 0 to 1, by the nearest limit (steps, epochs, minutes). Only rank 0 calls it.
 LearningRate = Callable[[int, float], float]
+
+
+def own_schedule(function: object, name: str) -> LearningRate:
+    """Return a user's schedule, which is tried on the first step, and checks each rate.
+
+    Raises:
+        ConfigError: it takes other arguments than (step, fraction_done), fails, or returns no rate; `name`
+            says in which setting it is.
+    """
+    returns = "the learning rate, a number that is not negative"
+    rate_of = checked_function(function, name, "step, fraction_done", returns=returns, is_right=_is_rate)
+    rate_of(1, 0.0)
+    return rate_of
+
+
+def _is_rate(rate: object, _: object) -> bool:
+    return is_number(rate, None) and cast(float, rate) >= 0
+
 
 RECOVERY_STEPS = 100  # in which the rate doubles again after a rollback
 _FIRST = 0.001  # of the peak: the rate of a first step, when no part of the run is done
@@ -92,9 +111,7 @@ class Schedule:
         if self.own is None:
             rate = learning_rate(self.config.schedule, step, d_model=width, progress=done)
         else:
-            rate = self.own(step, done)
-            if not (isinstance(rate, float | int) and math.isfinite(rate) and rate >= 0):
-                raise ConfigError(f"the schedule returned {rate!r} for step {step}; return a number")
+            rate = float(self.own(step, done))
         return rate * now.progress.rate_factor
 
     def fraction_done(self, now: Moment) -> float:

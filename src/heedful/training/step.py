@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from heedful.data.batches import Batch
-from heedful.errors import TrainingError, is_out_of_memory
+from heedful.errors import ConfigError, TrainingError, is_out_of_memory
 from heedful.model.transformer import Transformer
 from heedful.ops.attention import sdpa_for_sentences
 from heedful.ops.changes import change_of, is_exactly
 from heedful.settings.options import TrainingPrecision
+from heedful.settings.plugins import PluginFunction, checked_function
 from heedful.settings.run import Config, TrainConfig
 from heedful.training.cuda_graphs import GraphedPasses
 from heedful.training.execution import autocast, float32_matmul_precision
@@ -90,6 +91,43 @@ class LossFunction(Protocol):
     def __call__(self, model: Transformer, batch: Batch) -> Loss:
         """Return the loss of a batch."""
         ...
+
+
+_RETURNS = "a heedful.training.Loss of two numbers in torch: the sums over the target tokens"
+
+
+def own_loss(function: object, name: str) -> PluginFunction:
+    """Return a user's loss, which checks what it returns; a class of settings with defaults is called first.
+
+    Raises:
+        ConfigError: it takes other arguments than (model, batch); `name` says in which setting it is.
+    """
+    return checked_function(function, name, "model, batch", returns=_RETURNS, is_right=_is_loss)
+
+
+def _is_loss(result: object, _: object) -> bool:
+    return isinstance(result, Loss) and all(isinstance(value, Tensor) and not value.dim() for value in result)
+
+
+def try_loss(loss: LossFunction, name: str, model: Transformer, batch: Batch) -> None:
+    """Compute a user's loss of two pairs; no weight and no random state changes.
+
+    Raises:
+        ConfigError: it fails, or returns no `Loss`, one without a gradient, or one that is not finite.
+    """
+    tgt_out, device = batch.tgt_out[:2], next(model.parameters()).device
+    num_tokens = int((tgt_out != model.config.tgt_pad_id).sum())
+    two = Batch(batch.src[:2], batch.tgt_in[:2], tgt_out, num_tokens)
+    with torch.random.fork_rng():
+        smoothed, nll = loss(model.train(), two.to(device))
+    problems = {
+        "has no gradient": not smoothed.requires_grad,
+        f"is {smoothed.item():g}": not math.isfinite(smoothed.item()),
+        f"has the nll {nll.item():g}": not math.isfinite(nll.item()),
+    }
+    for problem, holds in problems.items():
+        if holds:
+            raise ConfigError(f"{name}: the loss of a first batch {problem}; return {_RETURNS}")
 
 
 def fuses_loss(model: Transformer) -> bool:

@@ -4,7 +4,7 @@ import math
 
 from torch import Tensor
 
-from heedful.errors import ConfigError, HeedfulError, TrainingError
+from heedful.errors import HeedfulError, TrainingError
 from heedful.model.transformer import Transformer
 from heedful.training.averaging import MovingAverage, swapped_weights
 from heedful.training.events import CUT_OUTPUTS, ValidationEvent, WarningEvent
@@ -36,9 +36,7 @@ class Validation:
             for validator in run.callbacks.validators:
                 try:
                     scores |= validator(self._model)
-                except ConfigError:  # a plugin that is no validator
-                    raise
-                except HeedfulError as error:  # a faulty validation set does not end a run
+                except HeedfulError as error:  # a faulty validation set or part does not end a run
                     run.emit(WarningEvent, message=f"not validated: {error}")
             cut_outputs = int(scores.pop(CUT_OUTPUTS, 0))
             is_best = self._is_better(scores) and not _is_damaged(scores)
