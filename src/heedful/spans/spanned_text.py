@@ -5,9 +5,10 @@ Spans are in order and properly nested; those inside an element are its own. Pos
 """
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle, pairwise
 from typing import ClassVar, Literal
 
@@ -26,6 +27,8 @@ _CHARACTER_OF = {"break": BREAK, "blank": " "}  # of kinds of points that have o
 _MARK = re.compile(r"[*\u00a7\u00b6]|[^\w\s&<>]*\d[^\s&<>A-Za-z]*")
 _BEFORE_NUMBER = re.compile(r"(?:[^\W\d_]|[^\d\s][.,;:!?)\]}»”’'\"])\Z")
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+")
+# A sign begins the placeholder and ends it, so what is between is its own; %(name)s has a letter after it.
+_ENCLOSED = re.compile(r"[!-/<-?\[-`{-~\u00a7][^\v]*[!-/:-@\[-`{-~]|%[(<][^\v]*")
 
 Kind = Literal["point", "wbr", "tag", "sign", "object", "break"]
 
@@ -286,23 +289,53 @@ class Builder:
     def source(self) -> SpannedText:
         """Return the text to translate: with its marks and blanks, and with its placeholders.
 
-        No tag is in a placeholder, except <wbr> in an address.
+        No tag is in a placeholder, except <wbr> in an address: a format that begins or ends inside one covers
+        it if it covers its first letter.
         """
         whole, refined = self.built(), Builder()
         _refine(whole, whole.spans, 0, len(whole.text), refined)
         new = refined.built()
-        addresses = [at for match in _ADDRESS.finditer(new.text) for at in match.span()]
-        bounds = {
-            position
-            for position, _, span in edges(new.spans)
-            if span.kind != "break" and not (span.kind == "wbr" and bisect_left(addresses, position) % 2)
-        }
-        placeholders = [
-            (low + start, low + end)
-            for low, high in pairwise(sorted({0, *bounds, len(new.text)}))
-            for start, end in find(new.text[low:high])
-        ]
-        return SpannedText(new.text, new.spans, tuple(placeholders))
+        placeholders = _placeholders_between_tags(new)
+        enclosed = [place for place in placeholders if _ENCLOSED.fullmatch(new.text, *place)]
+        spans = moved(new.spans, partial(_out_of, enclosed, new.text))
+        return SpannedText(new.text, spans, tuple(placeholders))
+
+
+def _placeholders_between_tags(text: SpannedText) -> list[Range]:
+    """Return the placeholders of a text; formats alone may begin and end in one, if signs are around it."""
+    addresses = [at for match in _ADDRESS.finditer(text.text) for at in match.span()]
+    formats, bounds = set[int](), set[int]()
+    for position, what, span in edges(text.spans):
+        if span.kind == "break" or (span.kind == "wbr" and bisect_left(addresses, position) % 2):
+            continue
+        if what == "point" and span.kind not in ("point", "wbr"):
+            bounds.add(position)
+        else:
+            formats.add(position)
+    if formats:
+        around = _found_between(text.text, bounds)
+        enclosed = [at for place in around if _ENCLOSED.fullmatch(text.text, *place) for at in place]
+        starts, ends = enclosed[::2], enclosed[1::2]
+        bounds |= {at for at in formats if bisect_left(starts, at) == bisect_right(ends, at)}
+    return _found_between(text.text, bounds)
+
+
+def _found_between(text: str, bounds: Iterable[int]) -> list[Range]:
+    """Return the placeholders of each piece between some positions."""
+    return [
+        (low + start, low + end)
+        for low, high in pairwise(sorted({0, *bounds, len(text)}))
+        for start, end in find(text[low:high])
+    ]
+
+
+def _out_of(placeholders: Sequence[Range], text: str, position: int) -> int:
+    """Return where a tag stands that is not in a placeholder: before it, or after it if behind a letter."""
+    number = bisect_left(placeholders, (position,)) - 1
+    if number < 0 or position >= placeholders[number][1]:
+        return position
+    start, end = placeholders[number]
+    return end if any(map(str.isalnum, text[start:position])) else start
 
 
 def moved(spans: Sequence[Span], move: Callable[[int], int]) -> tuple[Span, ...]:
