@@ -49,6 +49,7 @@ _CLOSED_BY = {
 _PRONOUNCED = frozenset(("rt", "rp", "rtc"))
 _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
 _BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
+_LINE_BREAKS = frozenset(("br", "linebreak"))  # as strings of programs and CommonMark's XML name them
 _MAX_DEPTH = 50  # nesting of inline elements in which a block element is looked for
 _SPACES = " \t\n\r\f"
 _WITHIN_LINE = re.compile(r"[^\S\n\r]+")
@@ -102,8 +103,8 @@ def xml_rules(
         ignored: names of elements that are not translated.
         outline: whether elements without text beside them separate sentences (`_outline`).
     """
-    separate = frozenset((*splitting, *_BEFORE_XML))
     inline = frozenset(not_splitting)
+    separate = _LINE_BREAKS - inline | {*splitting, *_BEFORE_XML}
     return TagRules(
         separate.__contains__,
         frozenset(ignored),

@@ -195,7 +195,7 @@ def _change_keys(path: Path, work: Callable[[list[ApiKey]], list[ApiKey]], share
 
 
 def lines_of_keys(file: Path, *, shared: str | None = None) -> list[str]:
-    """Return a line for each key: its name, its rate, and with a Redis server the characters translated.
+    """Return a line for each key: name, label in /metrics, rate, and with a Redis server its characters.
 
     Raises:
         InputError: the file is not usable, or the server does not answer.
@@ -210,7 +210,7 @@ def lines_of_keys(file: Path, *, shared: str | None = None) -> list[str]:
         per_minute = key.requests_per_minute
         rate = f"{per_minute} requests per minute" if per_minute else "rate of --rate"
         characters = "" if shared is None else f"\t{int(usage.get(key.name, 0)):,} characters"
-        lines.append(f"{key.name}\t{rate}{characters}")
+        lines.append(f"{key.name}\t{label_of_key(key.name)}\t{rate}{characters}")
     return lines
 
 
@@ -288,6 +288,15 @@ def put_private_file(path: Path, text: str) -> None:
     temporary.touch(mode=0o600)
     with atomic_output(path, temporary=temporary) as file:
         file.write(text.encode())
+
+
+def label_of_key(name: str) -> str:
+    """Return how /metrics, which anybody may read, names a key: its name is often an address.
+
+    >>> label_of_key("ann")
+    '49915e0d7d4b'
+    """
+    return fingerprint(name)[:12]
 
 
 def fingerprint(key: str) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import mimetypes
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from html import escape
 from importlib import import_module
@@ -30,6 +30,7 @@ from heedful.serving.explain import Explainer, ExplainRequest
 from heedful.serving.gateway import AUTO, FACTS, Gateway, described_body, mistake, schema_of, unless_gone
 from heedful.serving.libretranslate import REFUSALS, LibreError
 from heedful.serving.metrics import Metrics
+from heedful.serving.proxies import ProxyHeaders
 from heedful.serving.refusals import (
     BodyTooLargeError,
     InvalidError,
@@ -127,10 +128,13 @@ def add_error_answers(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
         detail, headers = str(error.detail), dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = _allowed_methods(request)
+        is_about_server = request.scope["path"] == "*"  # RFC 9110, 9.3.7
+        if request.method == "OPTIONS" and (is_about_server or error.status_code == 405):
+            return Response(status_code=204, headers=headers)
         if error.status_code == 404 and _is_deepl(request):
             detail = "Not found: this server does not support it"
-        elif error.status_code == 405:
-            headers |= _allowed_methods(request)
         return _error(request, error.status_code, detail, headers)
 
     @app.exception_handler(ClientDisconnect)
@@ -142,12 +146,11 @@ def add_error_answers(app: FastAPI) -> None:
         return _error(request, 500, _INTERNAL, {})
 
 
-def _allowed_methods(request: Request) -> dict[str, str]:
-    """Return the header with all methods of a path: each route only knows its own."""
-    methods = set(request.app.openapi()["paths"].get(request.url.path, ()))
-    if "get" in methods:
-        methods.add("head")
-    return {"Allow": ", ".join(sorted(map(str.upper, methods)))} if methods else {}
+def _allowed_methods(request: Request) -> str:
+    """Return all methods of a path: each route only knows its own."""
+    template = getattr(request.scope.get("route"), "path", request.scope["path"])
+    methods = {*request.app.openapi()["paths"].get(template, ("get",)), "options"}  # pages have only GET
+    return ", ".join(sorted(map(str.upper, methods | {"head"} if "get" in methods else methods)))
 
 
 def _is_deepl(request: Request) -> bool:
@@ -247,8 +250,13 @@ def explanations_router(gateway: Gateway, explainer: Explainer) -> APIRouter:
     return routes
 
 
-def application(gateway: Gateway) -> FastAPI:
-    """Return the ASGI application; when it shuts down, what is waiting is translated first."""
+def application(gateway: Gateway, *, proxies: Sequence[str] = ()) -> FastAPI:
+    """Return the ASGI application; when it shuts down, what is waiting is translated first.
+
+    Args:
+        gateway: what the routes need.
+        proxies: the addresses of proxies whose headers about their clients are believed.
+    """
     explainer = Explainer(gateway.service)
 
     @asynccontextmanager
@@ -280,8 +288,12 @@ def application(gateway: Gateway) -> FastAPI:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(gateway.origins),
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["*"],
+            expose_headers=["Retry-After"],
+            allow_private_network=True,  # a public page may ask a server of the user's network (Chrome)
         )
     app.add_middleware(MetricsMiddleware, metrics=gateway.service.metrics)
+    if proxies:
+        app.add_middleware(ProxyHeaders, trusted_hosts=list(proxies))
     return app

@@ -89,6 +89,8 @@ class SharedFields(BaseModel, extra="forbid"):
     glossary_id: str = ""
     glossary_ids: Annotated[Names, Field(max_length=5)] = []
     style_id: _NotSupported = ""
+    enable_beta_languages: SkipJsonSchema[str | bool] = False
+    show_billed_characters: SkipJsonSchema[str | bool] = True
     auth_key: SkipJsonSchema[str] = ""
 
 
@@ -102,7 +104,6 @@ class _Fields(SharedFields):
     context: SkipJsonSchema[str] = ""
     debug: SkipJsonSchema[str | bool] = False
     preserve_formatting: SkipJsonSchema[str | bool] = False
-    show_billed_characters: SkipJsonSchema[str | bool] = True
     translation_memory_id: _NotSupported = ""
     tag_handling_version: SkipJsonSchema[Literal["", "v1", "v2"]] = ""
     outline_detection: bool = True

@@ -35,6 +35,7 @@ from heedful.serving.gateway import (
     Schema,
     Texts,
     get_and_post,
+    name_of_upload,
     read_upload,
     schema_of,
     sender_of,
@@ -146,11 +147,12 @@ async def _received(
     """
     jobs, service = _jobs(gateway), gateway.service
     gateway.check_origin(request)
+    await gateway.check_header(request)
     upload = read_upload(request, service.limits, model)
     async with jobs.admitted(sender_of(request)), upload as (fields, file):
         client = await gateway.authorize(request, fields)
         parameters = model.model_validate(fields)
-        name = _name(parameters.filename or file.filename or "")
+        name = _name(parameters.filename or name_of_upload(file))
         if parameters.output_format.lower() not in ("", PurePath(name).suffix[1:].lower()):
             raise InvalidError("'output_format' must be the format of the document.")
         source, target = service.catalogue.languages(*parameters.languages)

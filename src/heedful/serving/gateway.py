@@ -20,10 +20,12 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
 from functools import cache, partial
 from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
@@ -33,7 +35,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from heedful import Glossary, Pair
-from heedful.serving.access import ANY, ApiKey
+from heedful.serving.access import ANY, ApiKey, label_of_key
 from heedful.serving.limits import Limits
 from heedful.serving.records import ClientRecords
 from heedful.serving.refusals import (
@@ -61,8 +63,11 @@ _BYTES_A_SECOND = 2**17  # of a client that sends a document
 _JSON = re.compile(r"application/([\w.+-]*\+)?json")
 _PLAIN_JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
+_IDENTITY = "identity"  # not compressed
+_EXTENDED_NAME = re.compile(r"filename\*\s*=\s*(?P<charset>[\w-]+)'[^']*'(?P<name>[^;\s]+)", re.IGNORECASE)
 _ITEM = re.compile(r"(?P<list>\w+)\[(?P<number>\d{1,4})\]\.(?P<name>\w+)")
 _EMPTY = ("missing", "string_too_short", "too_short")  # types of pydantic's errors
+_UNKNOWN_KEY = "Invalid API key"
 _NO_OBJECT = "Invalid JSON format: must be an object"
 _AUTHORIZATION = re.compile(r"\s*(?:deepl-auth-key|bearer)\s+(?P<key>.+)", re.IGNORECASE)
 _KEY_FIELDS = ("api_key", "auth_key", "subscription-key")  # one for each dialect
@@ -126,13 +131,24 @@ class Gateway:
             key = _key_of(request, fields)
             known = await self.records.find(key)
             if known is None:
-                raise UnauthorizedError("Invalid API key" if key else "An API key is required")
+                raise UnauthorizedError(_UNKNOWN_KEY if key else "An API key is required")
             client = known
         per_minute = client.requests_per_minute or self.service.limits.requests_per_minute
         if per_minute and is_counted:
             await self.records.count_request(sender_of(request, client=client.name), per_minute)
         request.scope.setdefault(FACTS, {})["key"] = client.name
         return client.name
+
+    async def check_header(self, request: Request) -> None:
+        """Refuse a key that is not known, if it is in a header: before a long body is read.
+
+        Raises:
+            UnauthorizedError: it is not known.
+            UnavailableError: the records cannot be reached.
+        """
+        key = _key_of(request, request.query_params)
+        if self.records.key_required and key and await self.records.find(key) is None:
+            raise UnauthorizedError(_UNKNOWN_KEY)
 
     def check_origin(self, request: Request) -> None:
         """Refuse a request that a page of another site makes a browser send (cross-site request forgery).
@@ -163,6 +179,8 @@ class Gateway:
             RefusedError: as `read_fields` and `authorize`, or the body is a JSON array.
             ValidationError: a parameter is missing or cannot be.
         """
+        if most is not None:
+            await self.check_header(request)
         fields = await read_fields(request, self.service.limits, model, most=most)
         if ITEMS in fields:
             raise InvalidError(_NO_OBJECT)
@@ -197,7 +215,7 @@ class Gateway:
     async def count_characters(self, client: str, characters: int) -> None:
         """Count characters that a client had translated; an answer is not lost because that fails."""
         if client:
-            self.service.metrics.key_characters.labels(client).inc(characters)
+            self.service.metrics.key_characters.labels(label_of_key(client)).inc(characters)
         try:
             await self.records.add_characters(client, characters)
         except UnavailableError as error:
@@ -343,6 +361,17 @@ async def read_upload(
         await form.close()
 
 
+def name_of_upload(file: UploadFile) -> str:
+    """Return the name of a file, which clients may write in ASCII by RFC 5987 or RFC 2047 (.NET by both)."""
+    name = file.filename or ""
+    extended = _EXTENDED_NAME.search(file.headers.get("content-disposition", ""))
+    with suppress(LookupError, ValueError, HeaderParseError):  # it only looks like one
+        if extended is not None:
+            return unquote(extended["name"], encoding=extended["charset"], errors="strict")
+        return str(make_header(decode_header(name)))
+    return name
+
+
 async def _chunks(request: Request, most: int) -> AsyncGenerator[bytes, None]:
     """Yield the parts of a body, which may have this number of bytes."""
     size = 0
@@ -364,6 +393,8 @@ async def _in_time(seconds: float) -> AsyncIterator[None]:
 
 def _media_type(request: Request) -> tuple[str, bytes]:
     """Return the type of a body, "" if its header is missing, and the boundary of a form's parts."""
+    if (coding := request.headers.get("content-encoding", _IDENTITY)) != _IDENTITY:
+        raise MediaTypeError(f"{coding[:60]}: the body must not be compressed (Content-Encoding)")
     kind, options = parse_options_header(request.headers.get("content-type"))
     return kind.decode("latin-1"), options.get(b"boundary", b"")
 
@@ -380,6 +411,8 @@ def _refused(what: str) -> Iterator[None]:
 def _parsed(body: bytes, kind: str, model: type[BaseModel]) -> Fields:
     """Return the parameters in a body of this type."""
     if kind == _FORM:
+        if body.lstrip()[:1] == b"{":
+            raise InvalidError(f"Invalid form: this is JSON; send it with Content-Type: {_PLAIN_JSON}")
         return _urlencoded(body, "form", model)
     if not _JSON.fullmatch(kind):
         raise MediaTypeError(f"{kind[:60]}: must be {_PLAIN_JSON}, {_FORM} or {_MULTIPART}")

@@ -206,7 +206,7 @@ def _application(
         origins=tuple(options.access.cors or ()),
     )
     gc.freeze()  # modules and models stay: a collection that looks at them too holds all requests up
-    return application(gateway)
+    return application(gateway, proxies=options.access.trust_proxy or ())
 
 
 def _keys(options: ServiceOptions) -> KeyRing | None:

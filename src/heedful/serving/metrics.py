@@ -20,7 +20,9 @@ class Metrics:
             return Counter(f"heedful_{name}", text, (label,), registry=self.registry)
 
         self.characters = counter("characters", "Characters of texts to translate, by languages.", "pair")
-        self.key_characters = counter("key_characters", "Translated characters, by API key.", "key")
+        self.key_characters = counter(
+            "key_characters", "Translated characters, by a hash of the name of the API key.", "key"
+        )
         self.sentences = counter(
             "sentences", "Sentences to translate, by the languages of the model.", "pair"
         )

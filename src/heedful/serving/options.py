@@ -30,7 +30,11 @@ class Access:
         str | None, Option("Remove the key with this name from --keys.", _ACCESS, metavar="NAME")
     ] = None
     list_keys: Annotated[
-        bool, Option("Print name and rate of each key of --keys, with --shared also its characters.", _ACCESS)
+        bool,
+        Option(
+            "Print name, label in /metrics and rate of each key of --keys; with --shared, its characters.",
+            _ACCESS,
+        ),
     ] = False
     cors: Annotated[
         list[str] | None,
@@ -52,7 +56,7 @@ class Access:
     trust_proxy: Annotated[
         list[str] | None,
         Option(
-            "Read clients' addresses from X-Forwarded-For of this proxy or network; repeatable.",
+            "Believe the X-Forwarded- headers of this proxy or network about clients; repeatable.",
             _ACCESS,
             metavar="ADDRESS",
         ),

@@ -47,7 +47,8 @@ _REFUSED = {
 }
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 _MAX_HEAD_BYTES = 32_768
-_ORIGIN = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
+_WHOLE_SERVER = b"*"  # the target of an OPTIONS request (RFC 9112, section 3.2.4)
+_ORIGIN = re.compile(rb"^https?://[^/?]*", re.IGNORECASE)
 _KeepOpen = Any  # a bool, as asyncio asks for; uvicorn's method says None
 _log = logging.getLogger("heedful.serving")
 
@@ -380,12 +381,15 @@ class _Connection(h11.Connection):
             if error.error_status_hint == 431:
                 self.refusal = 431 if b"\n" in head[:_MAX_HEAD_BYTES] else 414
             raise
-        origin = _ORIGIN.match(event.target)  # a target may be a whole address (RFC 9112, section 3.2.2)
-        if origin is None:
-            return event
-        path = b"/" + event.target[origin.end() :].removeprefix(b"/")
+        # A target may be a whole address (RFC 9112, section 3.2.2). Clients join an address that ends in "/"
+        # with a path that begins with it.
+        path, mark, query = _ORIGIN.sub(b"", event.target).partition(b"?")
+        path = path if path == _WHOLE_SERVER else re.sub(rb"/{2,}", b"/", b"/" + path)
         return h11.Request(
-            method=event.method, target=path, headers=event.headers, http_version=event.http_version
+            method=event.method,
+            target=path + mark + query,
+            headers=event.headers,
+            http_version=event.http_version,
         )
 
 
@@ -506,8 +510,7 @@ def run(
         log_config=log_config(options.logging),
         access_log=False,  # it would show query strings, and so texts
         server_header=False,
-        proxy_headers=bool(options.access.trust_proxy),  # by default, uvicorn trusts all of this machine
-        forwarded_allow_ips=options.access.trust_proxy or [],
+        proxy_headers=False,  # uvicorn would trust all of this machine; see `ProxyHeaders`
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(options.limits.drain_seconds),
         timeout_worker_healthcheck=_ALIVE_SECONDS,

@@ -202,6 +202,7 @@ class _Task:
         if files is None:
             is_file, is_same = is_replaceable(output), output.suffix.lower() == document.suffix.lower()
             refuse_if(
+                (str(document) == "-", "--document needs the name of a file; text of stdin needs no option"),
                 (is_file and not is_same, f"{output}: must end in {document.suffix}, as the document does"),
                 (options.resume and not is_file, "--resume needs --output, the name of a file"),
             )

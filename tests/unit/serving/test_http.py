@@ -78,8 +78,8 @@ def test_head_is_answered_as_get_without_the_body(server: Running, path: str) ->
 
 
 def test_the_methods_that_are_allowed_are_named(server: Running) -> None:
-    assert ask(server, "DELETE", "/translate")[1]["allow"] == "GET, HEAD, POST"
-    assert ask(server, "HEAD", "/detect")[1]["allow"] == "POST"
+    assert ask(server, "DELETE", "/translate")[1]["allow"] == "GET, HEAD, OPTIONS, POST"
+    assert ask(server, "HEAD", "/detect")[1]["allow"] == "OPTIONS, POST"
 
 
 @pytest.mark.parametrize("source", ["de", "DE", "de-AT", "auto"])
