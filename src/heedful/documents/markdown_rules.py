@@ -58,7 +58,7 @@ _LITERAL = re.compile(
     # Formulas.
     | {_DISPLAY} | {_BRACKETS} | {_ENVIRONMENT}
     # Modules of MDX; properties of Logseq; inclusions, names and tables of contents.
-    | import \s (?: [^'"]*+ (?<= [\s\}}] from [ ] ) )?+ ['"] [^'"\n]++ ['"] ;?+
+    | import \s (?: [^'"]{{0,2000}}+ (?<= [\s\}}] from [ ] ) )?+ ['"] [^'"\n]++ ['"] ;?+
     | export [ ] (?: (?: const | let | var ) [ ] [^=\n]++ =
         | default [ ] | (?: async [ ] )?+ function [ ] | \{{ )
         .*+ (?: \n [ \t]*+ \S .*+ )*+

@@ -301,6 +301,9 @@ def test_emphasis_is_recognised_wherever_its_words_go(tmp_path: Path) -> None:
         "a a ",
         "\\[ ",
         "\\begin{a} ",
+        "import {\n",
+        "{% code %}\n",
+        "<Foo a={",
     ],
 )
 def test_the_time_of_a_paragraph_grows_with_its_length(unit: str) -> None:
