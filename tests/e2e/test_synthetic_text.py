@@ -118,7 +118,7 @@ def test_several_teachers_translate_together_and_people_too(files: Path) -> None
     (files / "text.en").write_bytes(text(SOURCES))
     outcome = heedful("distill", "teacher", "other", *DISTILL[1:], *weights, "-o", "run")
     assert outcome.code == 1  # which no filter changes: that text is the user's
-    assert "2 of 2 validation pairs are in the training text too" in outcome.err.splitlines()[-1]
+    assert "2 of 2 validation pairs (100%) are in the training text too" in outcome.err.splitlines()[-1]
     outcome = heedful(
         "distill", "teacher", "other", *DISTILL[1:], *weights, *as_options({"data.allow_overlap": "true"}),
         "-o", "run", "--resume",

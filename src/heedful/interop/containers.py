@@ -129,7 +129,7 @@ def read_yaml(content: bytes, plain: Callable[[str], Any] = str) -> list[tuple[A
         ValueError: it is not YAML, or has another form.
         MissingExtraError: PyYAML is not installed.
     """
-    with needing("files of Marian need PyYAML", extra="interop"):
+    with needing("files of Marian need PyYAML", extra="marian"):
         import yaml
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 

@@ -169,7 +169,7 @@ class DataConfig(Section):
         "text.",
     )
     allow_overlap: bool = Field(
-        default=False, description="Train even if validation pairs are in the training text too."
+        default=False, description="Train even if most validation pairs are in the training text too."
     )
 
     @override

@@ -27,6 +27,7 @@ from heedful.storage.weights_file import Shape, check_fits, readable
 HALF = (torch.float16, torch.bfloat16)
 _TYPES = (torch.float32, torch.float64, *HALF, torch.int64, torch.int32, torch.uint8, torch.bool)
 _MAX_NAME = 500  # characters
+_MAX_DIMENSIONS = 8
 
 
 def unique_weights(model: Transformer) -> dict[str, Tensor]:
@@ -182,6 +183,8 @@ def _problem(name: object, tensor: object) -> str | None:
         return f"is a name of {len(name):,} characters"
     if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.dtype not in _TYPES:
         return f"is a tensor of {tensor.dtype}, {tensor.layout}, {tensor.device}, not of plain numbers"
+    if tensor.dim() > _MAX_DIMENSIONS:
+        return f"has {tensor.dim()} dimensions; weights have one to four"
     if tensor.untyped_storage().nbytes() < tensor.numel() * tensor.itemsize:
         return f"is a tensor of shape {tuple(tensor.shape)}, but the file holds fewer numbers"
     return None

@@ -10,6 +10,7 @@ from typing import Any
 
 from heedful.errors import ConfigError, InteropError, suggestion
 from heedful.interop.ctranslate2.export import export_ctranslate2
+from heedful.interop.exporting import refuse_variants
 from heedful.interop.huggingface.adapters import ADAPTER_FILE, base_of
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.huggingface.t5gemma import export_t5gemma
@@ -171,6 +172,8 @@ def export_model(task: ModelExport) -> Path:
     bundle = load_bundle(local_bundle(Path(task.bundle)))
     languages = {"src_lang": task.src_lang, "tgt_lang": task.tgt_lang}
     config = choose_languages(bundle.config, bundle.tokenizers, **languages)
+    if to != "t5gemma":  # whose decoder is a variant
+        refuse_variants(config.model, to)
     options = {"quantization": task.quantization} if to == "ctranslate2" else {}
     _EXPORTS[to](replace(bundle, config=config), output, **options)
     return output

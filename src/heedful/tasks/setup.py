@@ -55,6 +55,7 @@ from heedful.training.range_test import RangeTest, range_test
 from heedful.training.step import LossFunction, try_loss
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out validation set
+_MOST = 0.5  # of the validation pairs: if they are in the training text, scores mean nothing
 _SHOWN = 60  # characters of a sentence in a message
 # Of fine-tuning: the paper's rate would destroy a trained model.
 _SCHEDULE = {"name": "linear", "warmup_fraction": 0.1, "peak": "auto", "decay_fraction": 0.9}
@@ -138,6 +139,8 @@ def set_up_training(
     ratio = config.decode.max_length_ratio
     config, base, prepared, tokenizers = _given_parts(config, run, notices, resume=resume)
     with ExitStack() as files:  # they hold the text while it is prepared
+        for corpus in config.data.corpora:
+            _with_tags(_with_default_tag(config), corpus)  # mistakes first
         texts, valid = _read(config, files, notices, is_ready=prepared is not None)
         config = _with_default_tag(config)
         tokenizers = tokenizers or _trained_tokenizers(texts, config, notices)
@@ -372,17 +375,21 @@ def _files(config: Config, src: str | None, tgt: str | None, pairs: str | None) 
 def _check_overlap(
     text: ParallelText, valid: ParallelText, notices: Notices, data: DataConfig, *, refuse: bool
 ) -> None:
-    """Refuse, or warn of, validation pairs that are in the training text; warn of such sources."""
-    if shared := shared_pairs(text, valid):
-        message = f"{len(shared):,} of {len(valid):,} validation pairs are in the training text too"
+    """Warn of validation pairs and sources that are in the training text; refuse if most pairs are."""
+    shared = shared_pairs(text, valid)
+    if shared:
+        share = len(shared) / len(valid)
+        message = (
+            f"{len(shared):,} of {len(valid):,} validation pairs ({share:.0%}) are in the training text too"
+        )
         if refuse:
             example = valid.src[shared[0]][:_SHOWN]
-            raise CorpusError(
-                f"{valid.name}: {message} ({example!r}, for example), and scores on them say little; "
-                f"{_cleaning(text, valid, data)}, or set data.allow_overlap=true"
-            )
+            message += f" ({example!r}, for example), and scores on them say little; "
+            message += _cleaning(text, valid, data)
+        if refuse and share > _MOST:
+            raise CorpusError(f"{valid.name}: {message}, or set data.allow_overlap=true")
         notices.add(message, warning=True)
-    if seen := overlap(text, valid):
+    if (seen := overlap(text, valid)) > len(shared):
         message = f"{seen:,} of {len(valid):,} validation sources occur in training"
         if text.sources != valid.sources:
             remedy = _cleaning(text, valid, data, "--remove", "source-in-valid")

@@ -47,6 +47,7 @@ from heedful.tasks.directory import (
     DirectoryGuard,
     RunDirectory,
     SkippedReport,
+    changed_settings,
     check_are_outside,
     check_files_are_there,
     check_resumable,
@@ -304,12 +305,23 @@ def _resume(trainer: Trainer, run: RunDirectory, notices: Notices) -> None:
         )
     if checkpoint:
         trainer.resume(checkpoint)
+        _note_what_is_ignored(trainer, run, notices)
     elif _has_had_checkpoints(run.path):
         raise CheckpointError(
             f"{checkpoints}: no intact checkpoint is left, and a new start would replace the "
             f"results; continue from the weights with --init {run.path} and another --output, or give "
             "--overwrite instead of --resume"
         )
+
+
+def _note_what_is_ignored(trainer: Trainer, run: RunDirectory, notices: Notices) -> None:
+    """Warn of new settings if there is no step left to use them."""
+    limit = trainer.schedule.reached_limit(trainer.run.now())
+    names = Config.model_fields.keys() - {"data"}
+    changed = changed_settings(load_config(run.config_file), trainer.config, names)
+    settings = ", ".join(f"{name}={value}" for name, _, value in changed)
+    if limit and settings:
+        notices.add(f"{limit} is reached already, so {settings} changes nothing; raise {limit}", warning=True)
 
 
 def _has_had_checkpoints(run: Path) -> bool:

@@ -114,7 +114,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
 
 def _load(pipeline: bytes, *, name: str) -> "tokenizers.Tokenizer":
-    with needing(f"{name} needs tokenizers", extra="interop"):
+    with needing(f"{name} needs tokenizers", extra="tokenizers"):
         from tokenizers import Tokenizer as Pipeline
     with _library_mistakes(f"{name}: not a usable tokenizer.json"):
         loaded = Pipeline.from_buffer(pipeline)

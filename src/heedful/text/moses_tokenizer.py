@@ -103,7 +103,7 @@ class MosesTokenizer(ListedTokenizer):
         self._language, self._rules = language, rules
         self._clean_up_spaces = clean_up_spaces
         if rules != "parlai":
-            with needing(f"{name}{MOSES} needs sacremoses", extra="interop"):
+            with needing(f"{name}{MOSES} needs sacremoses", extra="tokenizers"):
                 import sacremoses as moses
             self._normalizer = moses.MosesPunctNormalizer(lang=language)
             self._tokenizer = moses.MosesTokenizer(lang=language)

@@ -12,6 +12,7 @@ from ten_pairs import write_pairs
 from heedful.errors import CheckpointError, ConfigError
 from heedful.settings.loading import load_config, parse_override
 from heedful.tasks.train import train
+from heedful.training.events import Event, WarningEvent
 
 
 def test_a_run_that_is_killed_before_its_last_bundle_writes_the_same_one_later(tmp_path: Path) -> None:
@@ -74,3 +75,38 @@ def test_a_run_of_lists_is_resumed_by_its_own_files_or_the_same_lists(tmp_path: 
     assert train(src=src, tgt=tgt, output=tmp_path / "run", resume=True, max_steps=3).end.step == 3
     with pytest.raises(CheckpointError, match="other data"):
         train(pairs=pairs[:30], output=tmp_path / "run", resume=True, max_steps=4)
+
+
+def test_new_settings_of_a_finished_run_are_named(tmp_path: Path) -> None:
+    pairs = [("a dog", "ein Hund"), ("a cat", "eine Katze")] * 20
+    sizes = {
+        "model.d_model": 8,
+        "model.num_heads": 2,
+        "model.d_ff": 8,
+        "data.cache_dir": str(tmp_path / "cache"),
+    }
+    more: dict[str, Any] = {"vocab_size": 40, "tokens": 200, "processes": 1, "decode_sentences": 3}
+    train(pairs=pairs, output=tmp_path / "run", preset="tiny", settings=sizes, max_steps=1, **more)
+
+    def warnings(**changes: Any) -> list[str]:  # noqa: ANN401
+        events: list[Event] = []
+        train(output=tmp_path / "run", resume=True, callbacks=[events.append], **changes)
+        return [
+            event.message
+            for event in events
+            if isinstance(event, WarningEvent) and "already" in event.message
+        ]
+
+    assert warnings() == []
+    [message] = warnings(settings={"schedule.scale": 2.0})
+    assert "schedule.scale=2.0" in message
+    assert "train.max_steps" in message
+    assert warnings(settings={"schedule.scale": 3.0}, max_steps=2) == []
+
+
+def test_a_tag_that_the_model_lacks_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    corpora = [{"pairs": [("a", "b")], "tag": ">>de<<", "src_tag": ">>en<<"}]
+    events: list[Event] = []
+    with pytest.raises(ConfigError, match="src_tag"):
+        train(corpora=corpora, output=tmp_path / "run", preset="tiny", callbacks=[events.append])
+    assert not any("vocabulary" in str(event) for event in events)

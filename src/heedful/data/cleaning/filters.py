@@ -10,6 +10,7 @@ from functools import wraps
 from html.entities import html5
 from itertools import pairwise
 from operator import eq
+from unicodedata import is_normalized
 
 from heedful.data.cleaning.pair import Pair, Sentence, is_unspaced
 from heedful.data.cleaning.survey import Survey
@@ -134,6 +135,12 @@ def few_letters(side: Sentence) -> bool:
 def control_characters(side: Sentence) -> bool:
     """A side has control characters, replacement characters, or private and undefined ones."""
     return _NOISE.search(side.text) is not None
+
+
+@of_each_side
+def decomposed(side: Sentence) -> bool:
+    """A side has letters with separate marks (not Unicode's NFC), other tokens than whole letters."""
+    return not is_normalized("NFC", side.text)
 
 
 @of_each_side

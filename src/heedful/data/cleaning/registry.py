@@ -104,6 +104,7 @@ FILTERS: tuple[Filter, ...] = (
     of_pair("brackets", pair_filters.brackets, removes=False),
     of_pair("control-characters", pair_filters.control_characters),
     _of_corpus("mojibake", pair_filters.mojibake, needs="ftfy"),
+    of_pair("decomposed", pair_filters.decomposed, removes=False),
     of_pair("html", pair_filters.html),
     of_pair("escaped-characters", pair_filters.escaped_characters),
     of_pair("placeholders", pair_filters.placeholders),

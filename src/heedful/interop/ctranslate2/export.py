@@ -16,7 +16,7 @@ from heedful.decoding.options import longest_output
 from heedful.errors import InteropError, needing, suggestion
 from heedful.interop.conversion import STACKS, Values
 from heedful.interop.ctranslate2.weights import ACTIVATIONS, GATED, PLAIN, SINUSOIDS
-from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
+from heedful.interop.exporting import refuse_changed, write_readme
 from heedful.interop.vocabulary import unique_names
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer, EncoderLayer
@@ -397,7 +397,6 @@ def export_ctranslate2(bundle: Bundle, output: Path, *, quantization: str | None
         MissingExtraError: ctranslate2 is not installed.
     """
     _check_quantization(quantization)
-    refuse_variants(bundle.config.model, "ctranslate2")
     refuse_changed(bundle.model, "ctranslate2")
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
     if "byte" in (src.kind, tgt.kind):

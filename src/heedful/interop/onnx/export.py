@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.errors import install_hint, needing
-from heedful.interop.exporting import refuse_changed, refuse_variants, write_readme
+from heedful.interop.exporting import refuse_changed, write_readme
 from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, onnx_settings
 from heedful.model.attention import (
     DecoderCache,
@@ -75,7 +75,6 @@ def export_onnx(bundle: Bundle, output: Path) -> None:
     with needing("exporting to ONNX needs onnx and onnxscript", extra="interop"):
         for name in ("onnx", "onnxscript"):
             import_module(name)
-    refuse_variants(bundle.config.model, "onnx")
     refuse_changed(bundle.model, "onnx")
     model = exportable(bundle.model)
     settings = onnx_settings(bundle)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,8 @@ from typing_extensions import override
 
 from heedful.decoding.backends.protocol import Allowed, Backend
 from heedful.decoding.generator import Generator
-from heedful.decoding.options import SearchOptions
+from heedful.decoding.options import SearchOptions, SearchSettings, search_options
 from heedful.decoding.steps import ArrayTokens, StepFunction
-from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.texts import TextCodec
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError, InteropError, needing
@@ -293,31 +292,37 @@ class OnnxTranslator:
 
     @checked
     def translate(
-        self, texts: Sequence[str], *, beam_size: int | None = None, options: SearchOptions | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        options: SearchOptions | None = None,
+        **search: Unpack[SearchSettings],
     ) -> list[str]:
         """Return the best translation of each text; an empty one for an empty text.
 
         Args:
             texts: one sentence or line each.
-            beam_size: instead of the model's default; 1 is greedy search.
             options: the options of the search; by default the model's.
+            search: changes of the options, as for `Translator.translations`: beam_size=1, max_length=40.
 
         Raises:
             InputError: a text is longer than learned positions allow, or the options are invalid.
         """
-        return [each.text for each in self.translations(texts, beam_size=beam_size, options=options)]
+        return [each.text for each in self.translations(texts, options=options, **search)]
 
     @checked
     def translations(
-        self, texts: Sequence[str], *, beam_size: int | None = None, options: SearchOptions | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        options: SearchOptions | None = None,
+        **search: Unpack[SearchSettings],
     ) -> list[Translation]:
         """Return the n-best list of each text; see `translate`."""
-        if beam_size is not None:
-            if options is not None:
-                raise InputError("give beam_size or options, not both")
-            default = self._codec.default
-            beam = BeamSearch(beam_size=beam_size, early_stopping=self._search.early_stopping)
-            options = replace(default, strategy=beam, n_best=min(beam_size, default.n_best))
+        if options is None and search:
+            options = search_options(search, self._search)
+        elif options is not None and search:
+            options = replace(options, **dict[str, Any](search))
         options = self._codec.resolved(options)
         lines = self._codec.encode(texts, None, options, first_line=1)
         n_best_lists = self._generator.search(lines.sources, options)

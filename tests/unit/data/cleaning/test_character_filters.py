@@ -1,5 +1,7 @@
 """Each filter finds the first list and leaves the second alone, whichever side is which."""
 
+import unicodedata
+
 import pytest
 
 from heedful.data.cleaning import Pair
@@ -20,6 +22,7 @@ FOUND = [
     (characters.control_characters, "caf\ufffd"),
     (characters.control_characters, "a word \ue001 of a font"),
     (characters.control_characters, "the middle\ufeff of it"),
+    (characters.decomposed, unicodedata.normalize("NFD", "eine schöne Blume")),
     (characters.html, "a <b>bold</b> word"),
     (characters.html, 'see <a href="x.html">here</a>'),
     (characters.html, "one line<br/>and another"),
@@ -46,6 +49,7 @@ LEFT_ALONE = [
     (characters.few_letters, "हिन्दी में लिखा हुआ वाक्य"),  # marks are part of letters
     (characters.control_characters, "a\ttab and a soft\u00adhyphen"),
     (characters.control_characters, "می\u200cخواهم"),  # the joiner is part of the spelling
+    (characters.decomposed, "eine schöne Blume, 한국어"),
     (characters.html, "a < b and b > c"),
     (characters.html, "R&D; A & B; AT&T"),
     (characters.html, "<unknown> is no tag of HTML"),
