@@ -29,6 +29,7 @@ from heedful.settings.options import EngineChoice
 from heedful.settings.plugins import changed_plugins, function_part, is_number, part_name, plugin_part
 from heedful.settings.run import Config, CorpusConfig
 from heedful.storage.bundle import Bundle, save_bundle
+from heedful.storage.description import stored_scores
 from heedful.tasks.card import model_card, shared_config
 from heedful.tasks.directory import (
     BEST,
@@ -74,15 +75,27 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class TrainResult:
-    """Results of training: the best and last bundles, and how it ended.
+    """Results of training: the best and last bundles, their validation scores, and how it ended.
 
     >>> run.best.name  # a bundle, for `Translator.load`
     'best'
+    >>> sorted(run.scores)
+    ['bleu', 'chrf', 'exact', 'nll', 'perplexity']
     """
 
     best: Path
     last: Path
     end: EndEvent
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The validation scores of the best model, as its bundle has them; empty if none was validated."""
+        return stored_scores(self.best)
+
+    @property
+    def last_scores(self) -> dict[str, float]:
+        """The validation scores of the last model."""
+        return stored_scores(self.last)
 
     def __repr__(self) -> str:
         how = f"{self.end.step:,} steps in {self.end.seconds / 60:.1f} minutes, {self.end.reason}"
