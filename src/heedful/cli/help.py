@@ -45,9 +45,7 @@ class GroupedCommand(TyperCommand):
         if "--input" in names:
             if Path(argument).is_file():
                 return f": give the text with -i {argument}, or < {argument}"
-            return (
-                f": give a text with echo {shlex.quote(argument)} | heedful {self.name} RUN, or a file with -i"
-            )
+            return f": write echo {shlex.quote(argument)} | heedful {self.name} RUN, or give a file with -i"
         files = [name for name in ("--src", "--tgt", "--ref") if name in names]
         return f": give the text with {' and '.join(files)}" if files else ""
 

@@ -54,7 +54,7 @@ class SweepPoint:
 class SweepResult:
     """Results of the same training with several values of settings.
 
-    >>> result.best.settings
+    >>> sweep.best.settings
     {'schedule.peak': 0.002}
 
     Attributes:

@@ -79,8 +79,6 @@ class TrainResult:
 
     >>> run.best.name  # a bundle, for `Translator.load`
     'best'
-    >>> sorted(run.scores)
-    ['bleu', 'chrf', 'exact', 'nll', 'perplexity']
     """
 
     best: Path
