@@ -89,7 +89,7 @@ def read_log(run: str | Path) -> list[dict[str, Any]]:
     needed. `event` says what a row is: start, step, validation, checkpoint, notice, warning, skipped or end.
     Steps and validations have `step` and `seconds`, and their losses and scores under their own names.
 
-    >>> [row["bleu"] for row in heedful.read_log("runs/demo") if row["event"] == "validation"]  # doctest: +SKIP
+    >>> [row["bleu"] for row in heedful.read_log("runs/demo") if "bleu" in row]  # doctest: +SKIP
     [63.2, 97.4]
 
     Args:
