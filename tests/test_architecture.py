@@ -132,12 +132,13 @@ def test_the_public_surface_is_pinned() -> None:
     errors = {"BundleError", "ConfigError", "CorpusError", "HeedfulError", "InputError"}
     classes = {
         "Bundle", "Config", "EvaluationReport", "Glossary", "ModelConfig", "Pair", "SearchOptions",
-        "SeedsResult", "TrainResult", "Transformer", "TranslatedText", "Translation", "Translator",
+        "SeedsResult", "SweepResult", "TrainResult", "Transformer", "TranslatedText", "Translation",
+        "Translator",
     }  # fmt: skip
     functions = {
         "align_documents", "attention_of", "back_translate", "causal_mask", "distill", "download_bundle", "evaluate",
         "export_model", "import_model", "load_bundle", "load_config", "load_model", "load_plugin",
-        "padding_mask", "record_attention", "save_bundle", "save_model", "sinusoids", "train",
+        "padding_mask", "read_log", "record_attention", "save_bundle", "save_model", "sinusoids", "train",
         "translate_file", "translate_text",
     }  # fmt: skip
     assert set(dir(heedful)) == set(heedful.__all__) == errors | classes | functions | {"__version__"}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from heedful.analysis.attention_maps import attention_of
+    from heedful.analysis.curves import read_log
     from heedful.decoding.glossary import Glossary
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from heedful.tasks.evaluate import evaluate
     from heedful.tasks.exchange import export_model, import_model
     from heedful.tasks.seeds import SeedsResult
+    from heedful.tasks.sweep import SweepResult
     from heedful.tasks.synthetic import back_translate, distill
     from heedful.tasks.train import train
     from heedful.tasks.training import TrainResult
@@ -66,6 +68,7 @@ __all__ = [
     "Pair",
     "SearchOptions",
     "SeedsResult",
+    "SweepResult",
     "TrainResult",
     "Transformer",
     "TranslatedText",
@@ -86,6 +89,7 @@ __all__ = [
     "load_model",
     "load_plugin",
     "padding_mask",
+    "read_log",
     "record_attention",
     "save_bundle",
     "save_model",
@@ -97,6 +101,7 @@ __all__ = [
 
 _NAMES = {
     "analysis.attention_maps": ("attention_of",),
+    "analysis.curves": ("read_log",),
     "decoding.glossary": ("Glossary",),
     "decoding.options": ("SearchOptions",),
     "decoding.translation": ("Translation",),
@@ -117,6 +122,7 @@ _NAMES = {
     "tasks.evaluate": ("evaluate",),
     "tasks.exchange": ("export_model", "import_model"),
     "tasks.seeds": ("SeedsResult",),
+    "tasks.sweep": ("SweepResult",),
     "tasks.synthetic": ("back_translate", "distill"),
     "tasks.train": ("train",),
     "tasks.training": ("TrainResult",),

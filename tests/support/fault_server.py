@@ -48,6 +48,7 @@ PHASES: dict[CodeType, str] = {
 }
 LOADED_LATER = (
     "heedful.cli.progress",
+    "heedful.tasks.display",
     "heedful.evaluation.metrics",
     "heedful.training.parallel.shared_memory",
     "heedful.verbs.train",

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from heedful.analysis.plotting import (
     BLUE,
@@ -25,13 +26,14 @@ from heedful.analysis.plotting import (
 )
 from heedful.errors import RunError
 from heedful.settings.parsing import is_whole, parse_json
-from heedful.storage.description import runs_inside
+from heedful.storage.description import runs_inside, runs_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 _TRAINING = ("loss", "nll", "learning_rate", "tokens_per_second", "seconds")
 _VALIDATION = ("nll", "perplexity", "bleu", "chrf", "seconds")
+_LOG = "log.jsonl"
 _MAX_DRAWN = 1e30  # larger and non-finite values leave a gap
 _FLOAT = sys.float_info.max
 _Style = Literal["-", "--", ":", "-."]
@@ -43,6 +45,7 @@ class Curve:
 
     steps: tuple[int, ...] = ()
     values: tuple[float, ...] = ()
+    deviations: tuple[float, ...] = ()  # of several runs; empty for one
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,59 @@ class _Panel:
         return [step for line in self.lines for step in line.curve.steps]
 
 
-def read_curves(log: Path) -> Curves:
-    """Read the curves of a run from its log; RunError if there is no log, or a line is not an event.
+def read_log(run: str | Path) -> list[dict[str, Any]]:
+    """Return the events of a run, one flat dictionary each: `pandas.DataFrame(heedful.read_log(run))`.
+
+    Rows are dictionaries because all libraries for tables take a list of them, and none of these libraries is
+    needed. `event` says what a row is: start, step, validation, checkpoint, notice, warning, skipped or end.
+    Steps and validations have `step` and `seconds`, and their losses and scores under their own names.
+
+    >>> [row["bleu"] for row in heedful.read_log("runs/demo") if "bleu" in row]  # doctest: +SKIP
+    [63.2, 97.4]
+
+    Args:
+        run: a run directory; or one of several seeds or settings: then `run` says which run a row is of.
+
+    Raises:
+        RunError: there is no log, or a line is not an event.
+    """
+    runs = runs_of(Path(run))
+    if runs == [Path(run)]:
+        return _read_events(Path(run) / _LOG)
+    rows = list[dict[str, Any]]()
+    for inside in runs:
+        name = inside.relative_to(run).as_posix()
+        rows += ({"run": name} | event for event in _read_events(inside / _LOG))
+    return rows
+
+
+def read_curves(run: Path) -> Curves:
+    """Read the curves of a run; of several seeds or settings, means and deviations at the steps of all.
 
     A truncated last line is ignored, and so are steps that were taken again after a resumption.
+
+    Raises:
+        RunError: there is no log, or a line is not an event.
     """
-    events = _read_events(log)
+    of_runs = [_curves_of(inside) for inside in runs_of(run)]
+    if len(of_runs) == 1:
+        return of_runs[0]
+    return Curves(
+        training={name: _mean([curves.training[name] for curves in of_runs]) for name in _TRAINING},
+        validation={name: _mean([curves.validation[name] for curves in of_runs]) for name in _VALIDATION},
+    )
+
+
+def _mean(curves: Sequence[Curve]) -> Curve:
+    """Return the mean at the steps that all curves have, with the sample standard deviation."""
+    values = [dict(zip(curve.steps, curve.values, strict=True)) for curve in curves]
+    steps = sorted(set.intersection(*map(set, values)))
+    at_steps = [[of_curve[step] for of_curve in values] for step in steps]
+    return Curve(tuple(steps), tuple(map(fmean, at_steps)), tuple(map(stdev, at_steps)))
+
+
+def _curves_of(run: Path) -> Curves:
+    events = _read_events(run / _LOG)
     return Curves(
         training={name: _curve(events, "step", name) for name in _TRAINING},
         validation={name: _curve(events, "validation", name) for name in _VALIDATION},
@@ -123,14 +173,14 @@ def curves_figure(runs: Mapping[str, Curves]) -> "Figure":
     return figure
 
 
-def _read_events(log: Path) -> list[dict[str, object]]:
+def _read_events(log: Path) -> list[dict[str, Any]]:
     try:
         lines = [line.strip() for line in log.read_bytes().split(b"\n")]
     except OSError as error:
         problem = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         remedy = runs_inside(log.parent) or "give a run directory that `heedful train` made"
         raise RunError(f"{log}: {problem}; {remedy}") from None
-    events: list[dict[str, object]] = []
+    events: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
         event: object = None
         try:
@@ -212,6 +262,9 @@ def _draw_panel(axes: "Axes", panel: _Panel, last_step: int) -> None:
             steps, values, color=line.colour, linestyle=line.style, label=line.label, linewidth=1.6,
             marker="o" if len(steps) <= most_marked else "", markersize=3,
         )  # fmt: skip
+        if deviations := line.curve.deviations:
+            low, high = ([v + sign * d for v, d in zip(values, deviations, strict=True)] for sign in (-1, 1))
+            axes.fill_between(steps, low, high, color=line.colour, alpha=0.2, linewidth=0)
     if panel.log_scale and is_positive:
         _set_log_scale(axes)
     if panel.from_zero:

@@ -43,7 +43,9 @@ class GroupedCommand(TyperCommand):
         """Return the options that take the text of this command, as the end of a message."""
         names = {name for parameter in self.params for name in parameter.opts}
         if "--input" in names:
-            return f": give the text with -i {argument}, or < {argument}"
+            if Path(argument).is_file():
+                return f": give the text with -i {argument}, or < {argument}"
+            return f": write echo {shlex.quote(argument)} | heedful {self.name} RUN, or give a file with -i"
         files = [name for name in ("--src", "--tgt", "--ref") if name in names]
         return f": give the text with {' and '.join(files)}" if files else ""
 
@@ -150,6 +152,8 @@ def hint_for_option(error: Any, arguments: Sequence[str]) -> str:  # noqa: ANN40
 
         keys = whole_keys(Config)
     value = _value_of(name, arguments)
+    if "," in value and f"{name}s" in flags:  # --seed 1,2,3
+        return f"no such option: {name}; write {name}s {value}"
     written = [
         likely_name if likely_name in flags else f"--set {shlex.quote(f'{likely_name}={value}')}"
         for likely_name in likely_names(name, [*flags, *keys], WORDS)

@@ -17,7 +17,7 @@ import typer
 
 from heedful.cli.help import GroupedCommand, hint_for_option
 from heedful.cli.options import command_of
-from heedful.errors import HeedfulError, Terminated, install_hint, is_out_of_memory
+from heedful.errors import HeedfulError, Terminated, install_hint, is_out_of_memory, suggestion
 
 FAILURE = 1
 USAGE = 2
@@ -193,6 +193,10 @@ def main() -> None:
             raise
         where = getattr(getattr(error, "ctx", None), "command_path", "heedful")
         message = error.format_message().replace(": Value error,", ":").rstrip(".?")
+        if message.startswith("No such command") and "Did you mean" not in message:
+            group = where.removeprefix("heedful").strip()
+            known = [name.removeprefix(f"{group} ") for name in COMMANDS if name.startswith(f"{group} ")]
+            message += suggestion(message.split("'")[1], known or COMMANDS)
         exit_with_error(f"{hint_for_option(error, sys.argv) or message}; see {where} --help", USAGE)
     sys.stdout.flush()
     sys.exit(code if isinstance(code, int) else 0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.data.streams import Lines, open_input
+from heedful.data.streams import Lines, clock, open_input
 from heedful.errors import InputError
 from heedful.settings.options import Languages
 
@@ -203,17 +203,6 @@ def translation_display(
                 latest = now
 
         yield show
-
-
-def clock(seconds: float) -> str:
-    """Return a duration as minutes and seconds, or hours, minutes and seconds.
-
-    >>> clock(3725)
-    '1:02:05'
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def print_table(rows: Sequence[Sequence[str]], *, align: Callable[[str, int], str] = str.rjust) -> None:

@@ -182,3 +182,14 @@ class Writable(Protocol):
 def write_line(stream: Writable, text: str) -> None:
     """Write one line; line breaks inside the text become spaces."""
     stream.write((text.replace("\n", " ") + "\n").encode("utf-8", errors="replace"))
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as minutes and seconds, or hours, minutes and seconds.
+
+    >>> clock(3725)
+    '1:02:05'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -108,7 +108,7 @@ class Catalogue:
         code = language_code(name)
         if code is not None and (closest := closest_code(code, known)):
             return closest
-        message = f"{name[:20]} is not supported"
+        message = f"{name[:20]} is not supported; {_there_are(known)}"
         if code is not None and (other := closest_code(code, self.all)):
             message = f"{other} is not available as a {parameter} language; {_there_are(known)}"
             if source and code == language_code(source) and code in self.sources:

@@ -1,6 +1,6 @@
 """Load a Config from a preset, a TOML file and `--set key=value`, and write it as TOML."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +53,25 @@ def load_config(
     if preset or named:  # a preset is a whole architecture, defaults included
         architecture = ModelConfig(**of_preset.get("model", {}))
         merged = _merge({"model": architecture.model_dump()}, merged)
-    for key, value in overrides.items() if isinstance(overrides, Mapping) else overrides:
+    return _overridden(merged, overrides.items() if isinstance(overrides, Mapping) else overrides)
+
+
+def with_settings(config: Config, overrides: Mapping[str, Any]) -> Config:
+    """Return a configuration with some settings changed, by whole keys; the others count as set if they were.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type, or incompatible values.
+    """
+    return _overridden(config.model_dump(exclude_unset=True), overrides.items())
+
+
+def _overridden(settings: Settings, overrides: Iterable[tuple[str, Any]]) -> Config:
+    for key, value in overrides:
         section, _, field = key.partition(".")
-        if not isinstance(merged.get(section, {}), dict):
+        if not isinstance(settings.get(section, {}), dict):
             raise ConfigError(f"{section} is a section of settings, not a value")
-        merged = _merge(merged, {section: {field: plain(value, key)} if field else value})
-    return Config(**merged)
+        settings = _merge(settings, {section: {field: plain(value, key)} if field else value})
+    return Config(**settings)
 
 
 def plain(value: object, key: str) -> object:
@@ -72,7 +85,7 @@ def plain(value: object, key: str) -> object:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def parse_override(text: str) -> tuple[str, Any]:
+def parse_override(text: str, *, option: str = "--set") -> tuple[str, Any]:
     """Parse `train.max_steps=2000`: the value as TOML, or as plain text if it is not TOML.
 
     Raises:
@@ -84,11 +97,26 @@ def parse_override(text: str) -> tuple[str, Any]:
         likely = likely_names(key, whole_keys(Config), WORDS) or ["train.max_steps"]
         given = value if equals else "..."
         example = " or ".join(f"{name}={given}" for name in likely)
-        raise ConfigError(f"--set {short(text)}: write it as section.key=value, for example {short(example)}")
+        raise ConfigError(
+            f"{option} {short(text)}: write it as section.key=value, for example {short(example)}"
+        )
     try:
         return key, parse_toml(f"value = {value}")["value"]
     except ValueError:
         return key, value
+
+
+def parse_sweep(text: str) -> tuple[str, list[Any]]:
+    """Parse `schedule.peak=1e-3,2e-3`: the key, and its values as TOML, or as texts between commas.
+
+    Raises:
+        ConfigError: there is no `=`, or the key is not `section.name`.
+    """
+    key, values = parse_override(text, option="--sweep")
+    try:
+        return key, parse_toml(f"value = [{text.partition('=')[2]}]")["value"]
+    except ValueError:
+        return key, [parse_override(f"{key}={value.strip()}")[1] for value in str(values).split(",")]
 
 
 def to_toml(config: Config) -> str:

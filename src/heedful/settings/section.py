@@ -118,6 +118,8 @@ def _first_mistake(kind: type[Section], error: ValidationError) -> str:
     message = message[0].lower() + message[1:]
     if first["type"] == "literal_error" and (last := error.errors()[-1])["type"] == "plugin":
         message += f", or a part of a plugin, {last['ctx']['form']}"
+    if isinstance(first["input"], str) and "," in first["input"]:
+        message += f"; for a run with each value, give --sweep {key}={first['input']}"
     return f"{key}={as_json(first['input'])}: {message}"
 
 

@@ -5,6 +5,8 @@ The checksum of the settings is of everything else in config.json, but for the v
 
 import hashlib
 import json
+import math
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,6 +115,27 @@ def resolve_bundle(path: Path | str) -> Path:
     if (path / RUN_CONFIG).is_file():
         reason, remedy = "this run has no bundle yet", "wait for its first validation"
     raise BundleError(f"{path}: {reason}; {remedy}")
+
+
+def runs_of(path: Path) -> list[Path]:
+    """Return the runs with several seeds or settings in a directory of them, in order; else the path itself.
+
+    Numbers in names are ordered as numbers: seed-2 is before seed-10.
+    """
+    is_one = any((path / name).exists() for name in ("best", "last", CONFIG_FILE, RUN_CONFIG))
+    inside = [] if is_one else [file.parent for file in path.rglob(RUN_CONFIG)]
+    return sorted(inside, key=_with_numbers) or [path]
+
+
+def _with_numbers(path: Path) -> list[tuple[float, str]]:
+    """Return the parts of a path between dashes, numbers as such."""
+    key = list[tuple[float, str]]()
+    for part in re.split(r"[/\\]|(?<=[a-z])-", path.as_posix()):
+        try:
+            key.append((float(part), ""))
+        except ValueError:
+            key.append((math.inf, part))
+    return key
 
 
 def runs_inside(path: Path) -> str:

@@ -1,5 +1,6 @@
 """Average the newest checkpoints of a run into a bundle (6.1)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,8 +8,8 @@ from heedful.decoding.aligner import ALIGNER_FILE
 from heedful.errors import CheckpointError, RunError
 from heedful.ops.lora import add_adapters, without_adapters
 from heedful.runtime.durable import new_directory
-from heedful.storage.bundle import load_bundle, save_bundle
-from heedful.storage.description import bundle_file_names, runs_inside
+from heedful.storage.bundle import Bundle, load_bundle, save_bundle
+from heedful.storage.description import bundle_file_names, resolve_bundle, runs_inside
 from heedful.storage.torch_weights import load_weights
 from heedful.tasks.card import front_matter
 from heedful.tasks.directory import CHECKPOINTS, CONFIG
@@ -32,13 +33,7 @@ def average(run: Path, output: Path, *, last: int = 5, notify: Notify = say_noth
         if (number := len(checkpoints)) < last:
             remedy = f"give --last {number}" if number else "wait for the first, or give another run"
             raise CheckpointError(f"{run}: has {number or 'no'} checkpoints; {remedy}")
-        if damaged := next((path for path in checkpoints if not is_complete(path)), None):
-            raise CheckpointError(f"{damaged}: truncated or altered (checksum differs); remove it, try again")
-        bundle = load_bundle(run)
-        if bundle.config.lora.rank:
-            add_adapters(bundle.model, bundle.config.lora)
-        load_weights(bundle.model, average_weights(checkpoints), output)
-        bundle = replace(bundle, network=without_adapters(bundle.model), scores={}, calibration=None)
+        bundle = bundle_of_checkpoints(run, checkpoints)
         steps = ", ".join(path.name.removeprefix("step-") for path in checkpoints)
         title = f"The mean of {last} checkpoints"
         card = (
@@ -46,9 +41,25 @@ def average(run: Path, output: Path, *, last: int = 5, notify: Notify = say_noth
             + f"# {title}\n\nOf the run `{run}`, at steps {steps}. Not scored.\n"
         )
         save_bundle(bundle, directory, card=card)
-    if bundle.path is not None and ALIGNER_FILE in bundle_file_names(bundle.path):
+    if ALIGNER_FILE in bundle_file_names(resolve_bundle(run)):
         notify(
-            f"the aligner of {bundle.path} was not averaged, because the embeddings differ; "
+            f"the aligner of {resolve_bundle(run)} was not averaged, because the embeddings differ; "
             "learn one with heedful align --learn"
         )
     return checkpoints
+
+
+def bundle_of_checkpoints(run: Path, checkpoints: Sequence[Path]) -> Bundle:
+    """Return the mean of checkpoints, with all but the weights from a bundle of the run; nothing is written.
+
+    Raises:
+        CheckpointError: one is damaged.
+    """
+    if damaged := next((path for path in checkpoints if not is_complete(path)), None):
+        raise CheckpointError(f"{damaged}: truncated or altered (checksum differs); remove it, try again")
+    bundle = load_bundle(run)
+    if bundle.config.lora.rank:
+        add_adapters(bundle.model, bundle.config.lora)
+    load_weights(bundle.model, average_weights(checkpoints), checkpoints[-1])
+    network = without_adapters(bundle.model)
+    return replace(bundle, network=network, path=None, scores={}, calibration=None)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Unpack
 
 from heedful.data.files import check_parallel, is_tmx, read_lines, read_parallel
@@ -19,7 +20,8 @@ from heedful.settings.loading import plain
 from heedful.settings.options import Languages
 from heedful.settings.run import Config
 from heedful.storage.bundle import load_bundle
-from heedful.storage.description import bundle_file_names, resolve_bundle
+from heedful.storage.description import bundle_file_names, resolve_bundle, runs_of
+from heedful.tasks.directory import CONFIG
 from heedful.tasks.keywords import EvaluationKeywords
 from heedful.tasks.loading import (
     from_keywords,
@@ -128,11 +130,17 @@ def evaluate_systems(
     `notify` is called with the precision that "auto" has chosen for a model.
 
     Returns:
-        The systems: the run, then `hyp`, then `compare`; and a report for each.
+        The systems: the run, or the runs in its directory, then `hyp`, then `compare`; and a report for each.
     """
-    src, ref, output, first = options.src, options.ref, options.output, [options.run] if options.run else []
-    compared = [*(options.hyp or ()), *(options.compare or ())]
-    files = [*(options.hyp or ()), *filter(is_text, options.compare or ())]
+    src, ref, output = options.src, options.ref, options.output
+    first = runs_of(options.run) if options.run else []
+    if len(first) > 1 and (output is not None or options.calibrate or options.ensemble):
+        raise InputError(
+            f"{options.run}: has {len(first)} runs; --output, --calibrate and --ensemble need one"
+        )
+    others = [run for other in options.compare or () for run in runs_of(other)]
+    compared = [*(options.hyp or ()), *others]
+    files = [*(options.hyp or ()), *filter(is_text, others)]
     runs = [*first, *(path for path in compared if path not in files)]
     _check_runs(options, runs)
     if output is not None:
@@ -143,14 +151,17 @@ def evaluate_systems(
     sources, references = _test_text(options, runs, notify)
     written = {path: read_lines(stdin_or(path)) for path in files}
     lines = sources or references[0]
-    for path, others in (*zip(ref, references, strict=True), *written.items()):
-        check_parallel(str(src or ref[0]), lines, str(path), others)
+    for path, parallel in (*zip(ref, references, strict=True), *written.items()):
+        check_parallel(str(src or ref[0]), lines, str(path), parallel)
+    alone = replace(options, ensemble=None)
 
     def system(path: Path) -> System:
         if path in written:
             return System(str(path), written[path])
-        translator = translator_for(path, options, notify=notify)
-        return System.translating(str(path), translator, lines, options.search)
+        own = options if path in first else alone
+        name = " + ".join(map(str, [path, *(own.ensemble or ())]))
+        translator = translator_for(path, own, notify=notify)
+        return System.translating(name, translator, lines, options.search)
 
     systems = [system(path) for path in first]
     if output is not None:  # before scoring, to keep them if that fails
@@ -161,6 +172,26 @@ def evaluate_systems(
     fits = options.calibrate  # the first system, which is a run then
     systems = [scored.calibrated(references, fit=fits and scored is systems[0]) for scored in systems]
     return systems, score(systems, references, options, sources=sources, files=ref)
+
+
+def spread_of(
+    systems: Sequence[System], reports: Sequence[EvaluationReport]
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return the mean and the sample standard deviation of each score over the runs in each directory.
+
+    Such a directory has several seeds or settings of one training; others are left out.
+    """
+    groups = dict[str, list[EvaluationReport]]()
+    for system, report in zip(systems, reports, strict=True):
+        run = Path(system.name)
+        if system.bundle is not None and not run.parent.joinpath(CONFIG).exists():
+            groups.setdefault(str(run.parent), []).append(report)
+    spread = dict[str, dict[str, tuple[float, float]]]()
+    for directory, of_runs in groups.items():
+        if len(of_runs) > 1:
+            columns = {name: [report.scores[name] for report in of_runs] for name in of_runs[0].scores}
+            spread[directory] = {name: (fmean(values), stdev(values)) for name, values in columns.items()}
+    return spread
 
 
 def _check_runs(options: EvaluationOptions, runs: Sequence[Path]) -> None:
@@ -182,7 +213,12 @@ def _check_runs(options: EvaluationOptions, runs: Sequence[Path]) -> None:
 def translator_for(path: Path, options: ScoringOptions, *, notify: Notify = say_nothing) -> Translator:
     """Load a model to evaluate; if it has one target language, `tgt_lang` only says how words are counted."""
     translator = load_translator(
-        path, Languages(), options.runtime, shortlist=options.shortlist, notify=notify
+        path,
+        Languages(),
+        options.runtime,
+        shortlist=options.shortlist,
+        ensemble=options.ensemble or (),
+        notify=notify,
     )
     languages, bundle = options.languages, translator.bundle
     if languages.tgt_lang and not has_target_languages(bundle.config, bundle.tokenizers):

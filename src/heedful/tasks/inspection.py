@@ -18,7 +18,7 @@ from heedful.runtime.threads import num_threads
 from heedful.settings.loading import load_config
 from heedful.settings.options import Precision
 from heedful.storage.bundle import BundleContents, load_tokenizers, read_bundle
-from heedful.storage.description import CONFIG_FILE
+from heedful.storage.description import CONFIG_FILE, runs_of
 from heedful.storage.weights_file import weight_shapes
 from heedful.tasks.directory import BUNDLES, CHECKPOINTS, CONFIG, LOG
 from heedful.tasks.loading import local_bundle
@@ -134,6 +134,9 @@ def _summarise_run(path: Path) -> RunSummary:
 def plot(runs: Sequence[Path], output: Path | None = None) -> Path:
     """Draw the learning curves of runs, each once; return the path of the image.
 
+    A directory of several seeds is a line of means with a band, one standard deviation to each side; a
+    directory of several settings has such a line for each.
+
     By default it is curves.png: in the run if `runs` has one run, otherwise in the working directory.
     """
     runs = list(dict.fromkeys(runs))
@@ -144,9 +147,17 @@ def plot(runs: Sequence[Path], output: Path | None = None) -> Path:
     for run in runs:
         if not run.is_dir():
             raise RunError(f"{run}: no such run; give a directory that `heedful train` made")
+    runs = [curve for run in runs for curve in _lines_of(run)]
     names = _names(runs)
-    draw_curves({name: read_curves(run / LOG) for name, run in zip(names, runs, strict=True)}, path)
+    draw_curves({name: read_curves(run) for name, run in zip(names, runs, strict=True)}, path)
     return path
+
+
+def _lines_of(run: Path) -> list[Path]:
+    """Return the directories that are a line each: runs, or those that hold the runs of several seeds."""
+    runs = runs_of(run)
+    is_of_seeds = runs != [run] and all(path.name.startswith("seed-") for path in runs)
+    return list(dict.fromkeys(path.parent for path in runs)) if is_of_seeds else runs
 
 
 def _names(runs: Sequence[Path]) -> list[str]:

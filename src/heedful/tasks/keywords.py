@@ -34,6 +34,7 @@ class EvaluationKeywords(LoadingSettings, SearchSettings, total=False):
     lowercase: bool
     resamples: int
     shortlist: File | None
+    ensemble: Files | None
 
 
 class TranslationKeywords(LoadingSettings, StrategyChoice, total=False):

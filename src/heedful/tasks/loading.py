@@ -17,7 +17,8 @@ from heedful.errors import HubError, InputError, MissingExtraError, install_hint
 from heedful.interop.huggingface.hub import download_bundle, download_source
 from heedful.runtime.threads import may_have_gpu, set_threads
 from heedful.settings.options import Device, Languages, Runtime, check_options, kinds_of, options_of
-from heedful.storage.bundle import load_bundle
+from heedful.storage.bundle import Bundle, load_bundle
+from heedful.storage.description import WEIGHTS_FILE
 from heedful.tasks.options import Notify, say_nothing
 
 _Options = TypeVar("_Options")
@@ -122,7 +123,7 @@ def load_translator(
     """Load the best bundle of a run, a bundle, or one of the hub, onto its device.
 
     Args:
-        run: a run, a bundle, or a name on the hub.
+        run: a run, a bundle, a checkpoint of a run, or a name on the hub.
         languages: the languages of a multilingual model.
         runtime: precision, engine, device, threads and batch sizes.
         shortlist: the file of a shortlist.
@@ -139,7 +140,7 @@ def load_translator(
     device = _device(runtime.device)
     if runtime.threads is not None:
         set_threads("threads", runtime.threads)
-    bundle, *others = (load_bundle(local_bundle(path)) for path in (run, *ensemble))
+    bundle, *others = map(_loaded, (run, *ensemble))
     if device != "cpu":
         bundle, *others = (replace(loaded, network=loaded.model.to(device)) for loaded in (bundle, *others))
     translator = Translator(
@@ -156,6 +157,16 @@ def load_translator(
     if languages == Languages():
         return translator
     return translator.for_languages(src_lang=languages.src_lang, tgt_lang=languages.tgt_lang)
+
+
+def _loaded(path: Path) -> Bundle:
+    """Load a bundle, or a checkpoint of a run, which has all but the weights from the run's bundle."""
+    checkpoints = path.absolute().parent
+    if checkpoints.name != "checkpoints" or not (path / WEIGHTS_FILE).is_file():
+        return load_bundle(local_bundle(path))
+    from heedful.tasks.average import bundle_of_checkpoints  # training, which needs torch
+
+    return bundle_of_checkpoints(checkpoints.parent, [path])
 
 
 def from_keywords(

@@ -213,6 +213,7 @@ class ScoringOptions:
     languages: Languages = field(default_factory=Languages)
     search: Search = field(default_factory=dict)
     shortlist: ShortlistFile = None
+    ensemble: Ensemble = None
     runtime: Runtime = field(default_factory=Runtime)
 
 
@@ -269,6 +270,7 @@ class EvaluationOptions(ScoringOptions, ComparedSystems):
         of_models = {
             **self.search,
             "shortlist": self.shortlist,
+            "ensemble": self.ensemble,
             "src_lang": self.languages.src_lang,  # scores depend on tgt_lang too
             **dict(sorted(changed)),
         }

@@ -173,7 +173,7 @@ def set_up_training(
         try_loss(loss, name, model, next(iter(valid_source.batches(epoch=0))))
     if not tests_rates or config.schedule.peak != 0.0:
         return ready
-    result = tested_rates(ready, notices, loss)
+    result = tested_rates(ready, notices, loss, is_limited=True)
     notices.add(f'schedule.peak="auto": {result}')
     return replace(ready, config=_with_peak(config, result.rate))
 
@@ -576,8 +576,13 @@ def _with_fitting_batches(
     return config.replace(batch=config.batch.replace(tokens=fit.tokens).model_dump())
 
 
-def tested_rates(prepared: PreparedRun, notices: Notices, loss: LossFunction | None = None) -> RangeTest:
-    """Return the range test of a model on the first batches of its training text."""
+def tested_rates(
+    prepared: PreparedRun, notices: Notices, loss: LossFunction | None = None, *, is_limited: bool = False
+) -> RangeTest:
+    """Return the range test of a model on the first batches of its training text.
+
+    With `is_limited` it takes at most a tenth of the time of the run.
+    """
     rank = Rank(prepared.model, prepared.source, prepared.config, prepared.execution, loss=loss)
     with notices.during("testing learning rates"):
-        return range_test(rank, prepared.valid_source)
+        return range_test(rank, prepared.valid_source, is_limited=is_limited, notify=notices.add)

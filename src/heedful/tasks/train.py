@@ -1,6 +1,7 @@
 """`heedful.train`: what the command does, as a function with the same names."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -17,8 +18,10 @@ from heedful.settings.section import whole_keys
 from heedful.settings.words import WORDS
 from heedful.tasks.card import shell_command, without_directories, words_of_settings
 from heedful.tasks.directory import CONFIG, check_preset
+from heedful.tasks.display import training_display
 from heedful.tasks.notices import Listener
-from heedful.tasks.seeds import SeedsResult, train_seeds
+from heedful.tasks.seeds import SeedsResult
+from heedful.tasks.sweep import SweepResult, train_seeds, train_sweep
 from heedful.tasks.training import Training, TrainResult
 from heedful.training.parallel.torchrun import was_started_by_this_job
 from heedful.training.schedule import LearningRate
@@ -33,6 +36,7 @@ class TrainingOptions(TrainingSettings, total=False):
     resume: bool
     overwrite: bool
     callbacks: Sequence[Listener]
+    progress: bool | None
     track: Literal["tensorboard"] | None
     loss: LossFunction | None
     schedule: LearningRate | None
@@ -44,6 +48,7 @@ def train(
     output: str | Path | None = None,
     *,
     seeds: Sequence[int],
+    sweep: None = None,
     **options: Unpack[TrainingOptions],
 ) -> SeedsResult: ...
 @overload
@@ -51,7 +56,17 @@ def train(
     config: Config | str | Path | None = None,
     output: str | Path | None = None,
     *,
+    sweep: Mapping[str, Sequence[object]],
+    seeds: Sequence[int] | None = None,
+    **options: Unpack[TrainingOptions],
+) -> SweepResult: ...
+@overload
+def train(
+    config: Config | str | Path | None = None,
+    output: str | Path | None = None,
+    *,
     seeds: None = None,
+    sweep: None = None,
     **options: Unpack[TrainingOptions],
 ) -> TrainResult: ...
 @checked
@@ -62,14 +77,16 @@ def train(  # noqa: PLR0913
     preset: str | None = None,
     settings: Settings = (),
     seeds: Sequence[int] | None = None,
+    sweep: Mapping[str, Sequence[object]] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     callbacks: Sequence[Listener] = (),
+    progress: bool | None = None,
     track: Literal["tensorboard"] | None = None,
     loss: LossFunction | None = None,
     schedule: LearningRate | None = None,
     **keys: Unpack[TrainingSettings],
-) -> TrainResult | SeedsResult:
+) -> TrainResult | SeedsResult | SweepResult:
     """Train a model on parallel text, or fine-tune one: `heedful train`.
 
     >>> run = heedful.train(src="train.en", tgt="train.de", preset="tiny", output="runs/en-de",
@@ -87,10 +104,13 @@ def train(  # noqa: PLR0913
         settings: values by their whole keys, such as {"model.dropout": 0.2}.
         seeds: train once with each of these, in OUTPUT/seed-N; the result then has the scores of all, with
             their mean and standard deviation.
+        sweep: train once with each of these values, such as {"schedule.peak": [1e-3, 2e-3]}; of several
+            settings, with each combination, and each with all `seeds`.
         resume: continue an existing run; without a `config`, with its settings. Of several seeds, finished
             runs stay as they are.
         overwrite: rename an existing run to NAME.old-N, and start anew.
         callbacks: called with every event of the training; `callbacks=[print]` shows them.
+        progress: show on stderr what is done, as the command does; None: in a terminal or a notebook.
         track: also write the curves for this program.
         loss: the loss of a micro-batch, `loss(model, batch) -> Loss`, in place of cross-entropy.
         schedule: the learning rate, `schedule(step, fraction_done) -> rate`, in place of the configuration's.
@@ -102,6 +122,7 @@ def train(  # noqa: PLR0913
         HeedfulError: what cannot be trained: see `heedful.errors`.
     """
     values = {_key(name): value for name, value in keys.items()} | dict(settings)
+    axes = {key if "." in key else _key(key): axis for key, axis in (sweep or {}).items()}
     if not isinstance(config, Config):
         file = None if config is None else Path(config)
         run = Path(output) if output else run_directory(file, values, preset)
@@ -111,21 +132,24 @@ def train(  # noqa: PLR0913
             run,
             values,
             preset=preset,
-            seeds=seeds,
             resume=resume,
             overwrite=overwrite,
         )
         command = _command(file, preset, values, training.config)
         command += f" --seeds {','.join(map(str, seeds))}" if seeds else ""
+        command += "".join(f" --sweep {key}={','.join(map(str, axis))}" for key, axis in axes.items())
     elif preset is not None or values:
         raise ConfigError("give a Config or other settings, not both; load_config makes one of them")
     else:
         output, command = Path(output or "runs/base"), "heedful train config.toml"
         training = Training(config=config, output=output, resume=resume, overwrite=overwrite)
-    training = replace(
-        training, callbacks=callbacks, command=command, track=track, loss=loss, schedule=schedule
-    )
-    return training.run() if seeds is None else train_seeds(training, seeds)
+    training = replace(training, command=command, track=track, loss=loss, schedule=schedule)
+    display = nullcontext() if progress is False else training_display(is_plain=progress is True)
+    with display as show:
+        training = replace(training, callbacks=[*callbacks, *([show] if show else [])])
+        if axes:
+            return train_sweep(training, axes, seeds)
+        return training.run() if seeds is None else train_seeds(training, seeds)
 
 
 def plan(
@@ -134,7 +158,6 @@ def plan(
     values: Mapping[str, Any],
     *,
     preset: str | None,
-    seeds: Sequence[int] | None,
     resume: bool,
     overwrite: bool,
 ) -> Training:
@@ -145,7 +168,6 @@ def plan(
         output: the run directory; None: `run_directory`.
         values: whole keys and values of settings, which override the file.
         preset: the preset to start from.
-        seeds: train once with each seed; None: once, with `train.seed`.
         resume: continue an existing run; a run that this job of torchrun has started is resumed, too.
         overwrite: rename an existing run, and start anew.
     """
@@ -153,8 +175,7 @@ def plan(
     if (output / CONFIG).exists() and was_started_by_this_job(output):
         resume, overwrite = True, False
     if resume and file is None:
-        runs = [output / f"seed-{seed}" for seed in seeds or ()] or [output]
-        file = next((run / CONFIG for run in runs if (run / CONFIG).exists()), None)
+        file = next(iter([*output.glob(CONFIG), *sorted(output.rglob(CONFIG))]), None)
         if file is not None and preset is not None:
             check_preset(file.parent, preset, values)
     config = load_config(file, preset=preset, overrides=values)

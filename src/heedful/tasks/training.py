@@ -36,6 +36,7 @@ from heedful.settings.plugins import (
 )
 from heedful.settings.run import Config, CorpusConfig
 from heedful.storage.bundle import Bundle, save_bundle
+from heedful.storage.description import stored_scores
 from heedful.tasks.card import model_card, shared_config
 from heedful.tasks.directory import (
     BEST,
@@ -82,7 +83,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class TrainResult:
-    """Results of training: the best and last bundles, and how it ended.
+    """Results of training: the best and last bundles, their validation scores, and how it ended.
 
     >>> run.best.name  # a bundle, for `Translator.load`
     'best'
@@ -91,6 +92,16 @@ class TrainResult:
     best: Path
     last: Path
     end: EndEvent
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The validation scores of the best model, as its bundle has them; empty if none was validated."""
+        return stored_scores(self.best)
+
+    @property
+    def last_scores(self) -> dict[str, float]:
+        """The validation scores of the last model."""
+        return stored_scores(self.last)
 
     def __repr__(self) -> str:
         how = f"{self.end.step:,} steps in {self.end.seconds / 60:.1f} minutes, {self.end.reason}"

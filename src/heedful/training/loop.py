@@ -223,7 +223,15 @@ class Trainer:
             progress.epoch,
             progress.best_step,
             steps_taken,
-            shortfall(self.config, progress, limit=limit, done=done, seen=now.epochs, has_warmup=has_warmup),
+            shortfall(
+                self.config,
+                progress,
+                limit=limit,
+                done=done,
+                seen=now.epochs,
+                has_warmup=has_warmup,
+                has_diverged=self._steps.has_diverged,
+            ),
         )
         run.notify([end])
         return end

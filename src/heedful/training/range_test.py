@@ -10,6 +10,7 @@ before.
 
 import math
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -17,6 +18,7 @@ import torch
 
 from heedful.data.batches import Batch, BatchSource
 from heedful.training.optimizer import build_optimizer, trained_weights
+from heedful.training.parallel.choice import process_group_size
 from heedful.training.parallel.process_group import Rank
 from heedful.training.step import measure_nll, train_step
 
@@ -24,6 +26,9 @@ NUM_STEPS = 10  # at each rate: after 4, neighbouring rates were not yet in orde
 _FIRST = -4.0  # 1e-4, where the search begins
 _LOWEST, _HIGHEST = -7.0, -1.0
 _STEP = 0.5  # from one exponent to the next: 10**0.5 is the factor between two rates
+_RATES = 5  # that a search usually tests
+_SHARE = 0.1  # of a run that its range test may take
+_LEAST_SECONDS = 5.0  # that it may take in a short run
 _MOST_MICRO_BATCHES = 8  # of a step; more change its direction little, and its time much
 _MEASURED_TOKENS = 8192  # target tokens of the text that the loss is measured on
 
@@ -68,19 +73,33 @@ class RangeTest:
         )
 
 
-def range_test(rank: Rank, valid_source: BatchSource, *, num_steps: int = NUM_STEPS) -> RangeTest:
+def range_test(
+    rank: Rank,
+    valid_source: BatchSource,
+    *,
+    num_steps: int = NUM_STEPS,
+    is_limited: bool = False,
+    notify: Callable[[str], None] = lambda _: None,
+) -> RangeTest:
     """Return the best of several learning rates for the first steps; no weight and no random state changes.
 
-    The search begins at 1e-4 and goes to the better neighbour until both are worse.
+    The search begins at 1e-4 and goes to the better neighbour until both are worse, or the time is over.
+
+    Args:
+        rank: the model, its batches and its settings.
+        valid_source: the text that losses are measured on.
+        num_steps: steps at each rate.
+        is_limited: whether to take at most a tenth of the time of the run, with fewer steps and rates.
+        notify: called with how long it will take.
     """
     started = time.monotonic()
     model, config, precision = rank.model, rank.config, rank.execution.precision
     trained = [*trained_weights(model).values()]
     before = [weight.detach().clone() for weight in trained]
     steps = _steps(rank.source, min(config.batch.accumulation, _MOST_MICRO_BATCHES), num_steps)
-    measured = _measured(valid_source)
+    measured, limit = _measured(valid_source), math.inf
 
-    def after_steps(exponent: float) -> TestedRate:
+    def after_steps(exponent: float, steps: Sequence[Sequence[Batch]]) -> TestedRate:
         optimizer = build_optimizer(model, config.optimizer, precision=precision)
         torch.manual_seed(config.train.seed)
         rate, training_nll = 10.0**exponent, math.inf
@@ -101,17 +120,39 @@ def range_test(rank: Rank, valid_source: BatchSource, *, num_steps: int = NUM_ST
 
     with torch.random.fork_rng(), rank.execution.eagerly():
         nll = measure_nll(model, measured, precision=precision)["nll"]
-        tested = {_FIRST: after_steps(_FIRST)}
+        measuring = time.monotonic() - started
+        after_steps(_FIRST, steps[:1])
+        a_step = max(time.monotonic() - started - 2 * measuring, 1e-6)
+        if is_limited:
+            limit = _seconds_for(rank, a_step / len(steps[0]))
+            left = limit - (time.monotonic() - started)
+            steps = steps[: max(1, int((left / _RATES - measuring) / a_step))]
+        a_rate = len(steps) * a_step + measuring
+        notify(f"testing about {_RATES} learning rates, {len(steps)} steps each: {_RATES * a_rate:.0f} s")
+        tested = {_FIRST: after_steps(_FIRST, steps)}
         best = _FIRST
         for direction in (-_STEP, _STEP):
             while _LOWEST <= (following := best + direction) <= _HIGHEST and following not in tested:
-                tested[following] = after_steps(following)
+                if time.monotonic() - started + a_rate > limit:
+                    break
+                tested[following] = after_steps(following, steps)
                 if tested[following].nll >= tested[best].nll:
                     break
                 best = following
     model.train()
     in_order = tuple(tested[exponent] for exponent in sorted(tested))
-    return RangeTest(nll, in_order, num_steps, time.monotonic() - started)
+    return RangeTest(nll, in_order, len(steps), time.monotonic() - started)
+
+
+def _seconds_for(rank: Rank, a_micro_batch: float) -> float:
+    """Return the seconds that the test may take: a tenth of the run, by the time of a micro-batch here."""
+    config = rank.config
+    train, accumulation = config.train, config.batch.accumulation
+    num_processes, _ = process_group_size(config, rank.model)
+    epoch_steps = len(rank.source.plan(0)) / accumulation
+    steps = min(train.max_steps or math.inf, (train.max_epochs or math.inf) * epoch_steps)
+    by_steps = steps * accumulation * a_micro_batch / num_processes
+    return max(_LEAST_SECONDS, _SHARE * min(60.0 * (train.max_minutes or math.inf), by_steps))
 
 
 def _steps(source: BatchSource, accumulation: int, num_steps: int) -> list[list[Batch]]:

@@ -24,7 +24,8 @@ _SILENCE = 30.0  # seconds after which a line is shown even before train.log_eve
 class StepLog:
     """The steps since the last line of the log, and the events that report them.
 
-    `validation_seconds` is the time of one validation, `shown_at` the seconds of training at the last line.
+    `has_diverged` says whether the loss of a line was far above that of guessing, `validation_seconds` is the
+    time of one validation, and `shown_at` the seconds of training at the last line.
     """
 
     def __init__(self, config: Config, schedule: Schedule, *, on_cpu: bool) -> None:
@@ -37,7 +38,7 @@ class StepLog:
         self._rate = 0.0
         self._has_shown_pace = False
         self._has_halved = False  # a batch
-        self._has_diverged = False
+        self.has_diverged = False
         self.shown_at = 0.0
 
     def add(self, metrics: StepMetrics, rate: float, seconds: float, now: Moment) -> Iterator[Event]:
@@ -84,8 +85,8 @@ class StepLog:
         guessing = math.log(self._config.model.tgt_vocab_size)
         for event in self._means(now, StepEvent):
             yield event
-            if event.nll > _DIVERGED * guessing and not self._has_diverged:
-                self._has_diverged = True
+            if event.nll > _DIVERGED * guessing and not self.has_diverged:
+                self.has_diverged = True
                 yield WarningEvent(
                     event.step,
                     event.seconds,
@@ -205,18 +206,28 @@ def pace_message(
 
 
 def shortfall(
-    config: Config, progress: Progress, *, limit: str, done: float, seen: float, has_warmup: bool = True
+    config: Config,
+    progress: Progress,
+    *,
+    limit: str,
+    done: float,
+    seen: float,
+    has_warmup: bool = True,
+    has_diverged: bool = False,
 ) -> str:
     """Return what kept a run that has ended from learning, and what to do; empty if nothing did.
 
-    At the `limit`, the fraction `done` of the run was over, and `seen` passes over the training text.
+    At the `limit`, the fraction `done` of the run was over, and `seen` passes over the training text. After a
+    divergence, more of the same does not help.
     """
     scores, schedule = progress.best_scores, config.schedule
     in_warmup = has_warmup and warmup_done(schedule, progress.step, progress=done) < 1.0
     causes = _true({"ended inside its warm-up": in_warmup, f"saw {seen:.0%} of its text": seen < 1.0})
     shown = ", ".join(f"{name} {scores[name]:.2f}" for name in _TRANSLATES if name in scores)
     is_base = bool(progress.base_scores) and progress.best_step == 0
+    has_diverged = has_diverged or progress.rollbacks > 0 or progress.skipped > 0
     problems = {
+        "training diverged": has_diverged,
         f"the model does not translate yet ({shown})": not has_learned(scores),
         f"training {' and '.join(causes)}": causes,
         "no validation was better than that before fine-tuning: best/ is the model as it came": is_base,
@@ -228,6 +239,8 @@ def shortfall(
     }
     if not any(problems.values()):
         return ""
+    if has_diverged:
+        return f"{': '.join(_true(problems))}; {rate_advice(config)}"
     return f"{': '.join(_true(problems))}; {_or([*_true(remedies), *_smaller_models(config)])}"
 
 

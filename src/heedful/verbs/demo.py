@@ -29,8 +29,8 @@ class Demo:
 
 def command(task: Demo) -> None:
     """Run the demonstration, and print examples and scores."""
-    from heedful.cli.progress import training_display
     from heedful.tasks.demo import demo
+    from heedful.tasks.display import training_display
 
     with training_display() as display:
         report = demo(

@@ -1,7 +1,7 @@
 """`heedful evaluate`: score the outputs of models, or of files, for a test set."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 class Evaluate(EvaluationOptions):
     """Score translations of a test set, and compare systems.
 
-    RUN translates the sources; --hyp takes existing outputs.
+    RUN translates the sources; --hyp takes existing outputs. RUN may also be a checkpoint, such as
+    runs/base/checkpoints/step-6, or a directory of runs with several seeds or settings: each is scored, and
+    the table has their mean and standard deviation.
 
     Each score comes with its 95 % confidence interval and its signature. `bleu`, `chrf`, `chrf++`, `spbleu`
     and `ter` are sacreBLEU's, all with case. `wer` is the word error rate, in percent: edit distance to the
@@ -55,17 +57,24 @@ class Evaluate(EvaluationOptions):
 
 def command(task: Evaluate) -> None:
     """Evaluate, and print the scores."""
-    from heedful.tasks.evaluate import evaluate_systems
+    from heedful.tasks.evaluate import evaluate_systems, spread_of
 
     started = time.monotonic()
     check_stdin_once(src=task.src, ref=task.ref, hyp=task.hyp, compare=task.compare)
     with warnings_on_stderr():
         systems, reports = evaluate_systems(task, notify=notify)
+    spread = spread_of(systems, reports)
     precision, seconds = systems[0].precision, round(time.monotonic() - started, 3)
     if task.as_json:
-        print_json(_as_dict(systems, reports, seconds))
+        means = {
+            directory: {
+                name: {"mean": mean, "deviation": deviation} for name, (mean, deviation) in scores.items()
+            }
+            for directory, scores in spread.items()
+        }
+        print_json(_as_dict(systems, reports, seconds) | ({"directories": means} if means else {}))
         return
-    _print_scores(task, systems, reports)
+    _print_scores(task, systems, reports, spread)
     names = ["", *(system.name for system in systems[1:])]
     for name, system in zip(names, systems, strict=True):
         if system.calibration is not None:
@@ -91,7 +100,12 @@ def _as_dict(
     return {"systems": named, "seconds": seconds}
 
 
-def _print_scores(task: Evaluate, systems: "Sequence[System]", reports: "Sequence[EvaluationReport]") -> None:
+def _print_scores(
+    task: Evaluate,
+    systems: "Sequence[System]",
+    reports: "Sequence[EvaluationReport]",
+    spread: Mapping[str, Mapping[str, tuple[float, float]]],
+) -> None:
     signatures = reports[0].signatures
     if len(systems) == 1:
         for name, signature in signatures.items():
@@ -99,6 +113,9 @@ def _print_scores(task: Evaluate, systems: "Sequence[System]", reports: "Sequenc
         return
     shown = [[_shown(report, name) for name in signatures] for report in reports]
     rows = [[system.name, *cells] for system, cells in zip(systems, shown, strict=True)]
+    for directory, scores in spread.items():
+        for number, label in enumerate(("mean", "deviation")):
+            rows.append([f"{label} of {directory}", *(f"{scores[name][number]:.2f}" for name in signatures)])
     print_table([["system", *signatures], *rows], align=str.ljust)
     for name, signature in signatures.items():
         print(f"{name}: {signature}")

@@ -11,7 +11,8 @@ from heedful.settings.options import OUTPUT, Option
 class Plot:
     """Draw the learning curves of one or more runs.
 
-    Loss, scores, learning rate and speed over the logged steps.
+    Loss, scores, learning rate and speed over the logged steps. Runs that differ only in their seeds are one
+    line, their mean, with a band of one standard deviation to each side.
 
     Examples:
         heedful plot runs/a runs/b -o curves.png

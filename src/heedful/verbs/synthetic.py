@@ -62,7 +62,8 @@ def back_translate(task: BackTranslate) -> None:
 
 def _train(task: Distill | BackTranslate) -> None:
     """Make the pairs, train on them, and print the best bundle."""
-    from heedful.cli.progress import command_line, print_result, training_display
+    from heedful.cli.progress import command_line, print_result
+    from heedful.tasks.display import training_display
     from heedful.tasks.synthetic import make_pairs, train_on_pairs
 
     config = make_pairs(

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from heedful.cli.progress import PlainDisplay
+from heedful.tasks.display import PlainDisplay
 from heedful.training.events import EndEvent, Event, ProgressEvent, SkippedEvent, StepEvent, ValidationEvent
 
 STEP = {
