@@ -324,13 +324,13 @@ def tokens_of(text: str, marks: Iterable[Mark]) -> list[Token]:
     return [*tokens, Token(Kind.TEXT, text[at:])]
 
 
-_TAG_IN_TEXT = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*).*?(?P<single>/?)>", re.DOTALL)
+_TAG_IN_TEXT = re.compile(r"[<\[](?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*).*?(?P<single>/?)[>\]]", re.DOTALL)
 
 
 def plain_text(text: str) -> SpannedText:
     """Return a text without markup, but for elements as libraries of translations write them (<0>cat</0>)."""
     found = find(text)
-    if not any(text[start] == "<" for start, _ in found):
+    if not any(text[start] in "<[" for start, _ in found):
         return SpannedText(text, (), tuple(found))
     return spanned(plain_tokens(text))
 

@@ -1,9 +1,13 @@
 """Marks of programs in texts: those that a format cuts, those of each program, and HTML in strings."""
 
+import time
 from pathlib import Path
 
 import pytest
 from document_files import Noted, as_document, runs_of, translated_bytes, upper
+
+from heedful.spans.marks import MARKS
+from heedful.spans.placeholders import find
 
 
 @pytest.mark.parametrize("kind", ["docx", "pptx", "xlsx", "odt"])
@@ -39,3 +43,48 @@ def test_tags_in_a_placeholder_move_to_its_ends(
 ) -> None:
     (tmp_path / name).write_text(source)
     assert translated_bytes(tmp_path / name, Noted(upper)).decode() == expected
+
+
+EXAMPLES = [example for mark in MARKS for example in mark.examples]
+
+
+@pytest.mark.parametrize("example", [*EXAMPLES, "{!Contact.FirstName}", "{color=#f00}", "{=id}"])
+def test_a_mark_of_a_program_is_kept_whole(example: str) -> None:
+    text = f"Dear {example}, it is small. {example}"
+    assert [text[start:end] for start, end in find(text)] == [example, example]
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "See [see below] and [1].",
+        "\u00a7 5, \u00a712",
+        "[he said no]",
+        "<see below>",
+        "R&D, 3 # 4",
+        "[text missing]",
+    ],
+)
+def test_prose_has_no_marks(prose: str) -> None:
+    assert find(prose) == []
+
+
+def test_a_word_in_brackets_is_a_mark_if_another_ends_it() -> None:
+    text = "The [b]house[/b] is [small]."
+    assert [text[start:end] for start, end in find(text)] == ["[b]", "[/b]"]
+
+
+@pytest.mark.parametrize("repeated", [*EXAMPLES, *"<[{(#@*%$&|`", "[%", "[a ", "%%[", "<!--", "{{", "[a x="])
+def test_the_time_to_find_marks_grows_with_the_length(repeated: str) -> None:
+    def seconds(size: int) -> float:
+        began = time.process_time()
+        find(repeated[:-1] * (size // max(1, len(repeated) - 1)) if len(repeated) > 1 else repeated * size)
+        return time.process_time() - began
+
+    assert seconds(80_000) < 12 * seconds(20_000) + 0.2
+
+
+def test_the_documentation_lists_each_mark() -> None:
+    page = Path(__file__).parents[3].joinpath("docs", "serving.md").read_text(encoding="utf-8")
+    shown = [example.replace("|", "\\|") for example in EXAMPLES if "\x1b" not in example]
+    assert [example for example in shown if f"`{example}`" not in page] == []
