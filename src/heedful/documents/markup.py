@@ -9,7 +9,15 @@ from itertools import chain
 from operator import attrgetter
 
 from heedful.documents.template import NO_BLANKS, Template, Unit, lined_unit
-from heedful.documents.tokens import Kind, Token, entity_writer, partners, tokenize
+from heedful.documents.tokens import (
+    ENDS_PARAGRAPH,
+    UNTRANSLATED_ELEMENTS,
+    Kind,
+    Token,
+    entity_writer,
+    partners,
+    tokenize,
+)
 
 # Elements that stand inside a sentence, besides those that a page defines itself (their names have a hyphen)
 # and those with a number for a name; every other tag of HTML ends one.
@@ -19,18 +27,10 @@ _INLINE = frozenset({
     "meter", "nobr", "object", "output", "picture", "progress", "q", "ruby", "s", "select", "slot",
     "small", "span", "strike", "strong", "sub", "sup", "svg", "time", "tt", "u", "video", "wbr",
 })  # fmt: skip
-_UNTRANSLATED_ELEMENTS = frozenset({
-    "code", "kbd", "samp", "var", "math", "svg", "script", "style", "textarea", "noscript", "template",
-})  # fmt: skip
 # Elements without a required end tag, and the start tags that end them; so does the end of what is around
 # them (https://html.spec.whatwg.org, 13.1.2.4).
-_ENDS_PARAGRAPH = frozenset({
-    "address", "article", "aside", "blockquote", "details", "dialog", "div", "dl", "fieldset",
-    "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup",
-    "hr", "main", "menu", "nav", "ol", "p", "pre", "search", "section", "table", "ul",
-})  # fmt: skip
 _CLOSED_BY = {
-    "p": _ENDS_PARAGRAPH,
+    "p": ENDS_PARAGRAPH,
     "li": frozenset(("li",)),
     "dt": frozenset(("dt", "dd")),
     "dd": frozenset(("dt", "dd")),
@@ -80,12 +80,12 @@ def html_rules(
     *, splitting: Sequence[str] = (), not_splitting: Sequence[str] = (), ignored: Sequence[str] = ()
 ) -> TagRules:
     """Return the rules of HTML; the arguments name further elements, as for `xml_rules`."""
-    inline, separate = {*_INLINE, *_UNTRANSLATED_ELEMENTS, *not_splitting, ""}, frozenset(splitting)
+    inline, separate = {*_INLINE, *UNTRANSLATED_ELEMENTS, *not_splitting, ""}, frozenset(splitting)
 
     def ends_sentence(name: str) -> bool:
         return name in separate or not (name in inline or "-" in name or name.isdecimal())
 
-    return TagRules(ends_sentence, _UNTRANSLATED_ELEMENTS | set(ignored))
+    return TagRules(ends_sentence, UNTRANSLATED_ELEMENTS | set(ignored))
 
 
 def xml_rules(

@@ -181,6 +181,8 @@ _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?')
 def read_json(text: str, reading: Reading) -> Template:
     r"""Read strings of a program in JSON: each string is a unit; names of members stay as they are.
 
+    So does what members that begin with @ have: in ARB and JSON-LD they describe others.
+
     Raises:
         InputError: it is not JSON.
     """
@@ -191,9 +193,17 @@ def read_json(text: str, reading: Reading) -> Template:
     units = Template()
     escape = partial(json.dumps, ensure_ascii=text.isascii() and "\\u" in text)
 
+    decoder, described = json.JSONDecoder(strict=False), 0  # the end of what a member has that describes
+
     def string(match: re.Match[str]) -> str:
+        nonlocal described
         raw = match.group()
-        return raw if match["colon"] else units.plain(json.loads(raw, strict=False), raw, escape)
+        if match["colon"] and raw.startswith('"@') and match.start() >= described:
+            value = re.compile(r"\s*+").match(text, match.end())
+            described = decoder.raw_decode(text, value.end() if value else match.end())[1]
+        if match["colon"] or match.start() < described:
+            return raw
+        return units.plain(json.loads(raw, strict=False), raw, escape)
 
     return units.filled([_JSON_STRING.sub(string, text)])
 

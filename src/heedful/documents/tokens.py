@@ -2,6 +2,7 @@
 
 import html
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -21,6 +22,7 @@ class Kind(Enum):
     OPEN = "open"
     CLOSE = "close"
     POINT = "point"  # a tag without content, a comment, a declaration
+    BREAK = "break"  # a mark in a text without markup that separates sentences
 
     @classmethod
     def of_tag(cls, *, single: object, close: object) -> "Kind":
@@ -53,6 +55,14 @@ class Token:
         return html.unescape(self.raw)
 
 
+UNTRANSLATED_ELEMENTS = frozenset({
+    "code", "kbd", "samp", "var", "math", "svg", "script", "style", "textarea", "noscript", "template",
+})  # fmt: skip
+ENDS_PARAGRAPH = frozenset({
+    "address", "article", "aside", "blockquote", "details", "dialog", "div", "dl", "fieldset",
+    "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup",
+    "hr", "main", "menu", "nav", "ol", "p", "pre", "search", "section", "table", "ul",
+})  # fmt: skip
 _VOID = frozenset({
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
     "track", "wbr",
@@ -332,30 +342,89 @@ def tokens_of(text: str, marks: Iterable[Mark]) -> list[Token]:
     return [*tokens, Token(Kind.TEXT, text[at:])]
 
 
-_TAG_IN_TEXT = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*).*?(?P<single>/?)>", re.DOTALL)
+_TAG_IN_TEXT = re.compile(r"[<\[](?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*).*?(?P<single>/?)[>\]]", re.DOTALL)
+
+
+# Elements of HTML that separate sentences in a string, too.
+_BLOCKS = ENDS_PARAGRAPH | {
+    "br", "caption", "dd", "dt", "legend", "li", "option", "summary", "tbody", "td", "tfoot", "th", "thead",
+    "tr",
+}  # fmt: skip
+# What is no tag: bars between forms of plurals, marks of lines, unambiguous marks of Markdown.
+_LAYOUT = re.compile(
+    r"""
+    (?P<bar> [^\S\r\n]++ \| (?! \| ) [^\S\r\n]++
+            (?: (?: \{\d++\} | [\[\]] [\d*]++ , [\w*]++ [\[\]] ) [ ]++ )?+
+        | (?<= \w ) \| (?= \w ) )
+    | (?P<item> ^ [ \t]*+ (?: \#{1,6}+ | [-*+>\u2022] ) [ \t]++ (?= \S ) )
+    | (?P<number> ^ [ \t]*+ \d{1,3}+ [.)] [ \t]++ (?= \S ) )
+    | (?P<bold> \*\* )
+    | (?P<link> \[ (?= [^\[\]\n]{1,200}+ \]\( [^()\s]{1,300}+ \) ) )
+    | (?P<target> \]\( [^()\s]{1,300}+ \) )
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+_BETWEEN_KEYS = ("+", "-", " + ")
+_LAYOUT_KINDS = {"bar": Kind.BREAK, "link": Kind.OPEN, "target": Kind.CLOSE}
 
 
 def plain_text(text: str) -> SpannedText:
-    """Return a text without markup, but for elements as libraries of translations write them (<0>cat</0>)."""
+    """Return a text without markup, but for what programs write in strings: tags, HTML, marks of lines."""
     found = find(text)
-    if not any(text[start] == "<" for start, _ in found):
-        return SpannedText(text, (), tuple(found))
-    return spanned(plain_tokens(text))
+    if any(text[start] in "<[" for start, _ in found) or _LAYOUT.search(text):
+        return spanned(plain_tokens(text))
+    return SpannedText(text, (), tuple(found))
 
 
 def plain_tokens(text: str) -> list[Token]:
-    """Return the tokens of a text without markup (`plain_text`)."""
-    found = (_TAG_IN_TEXT.fullmatch(text, start, end) for start, end in find(text))
-    tokens = tokens_of(
-        text,
-        (
-            (tag.span(), Kind.of_tag(single=tag["single"], close=tag["close"]), tag["name"])
-            for tag in filter(None, found)
-        ),
-    )
+    """Return the tokens of a text without markup (`plain_text`); an element of code is one."""
+    found = find(text)
+    marks = [_tag_of(tag) for place in found if (tag := _TAG_IN_TEXT.fullmatch(text, *place))]
+    marks += _layout(text, found)
+    tokens = tokens_of(text, sorted(marks, key=lambda mark: mark[0]))
     ends = partners(tokens)
     paired = {*ends, *ends.values()}  # a tag without its other half is a placeholder
-    return [token if index in paired else Token(Kind.TEXT, token.raw) for index, token in enumerate(tokens)]
+    whole: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        token, behind = tokens[at], at + 1
+        if at in ends and token.name in UNTRANSLATED_ELEMENTS:
+            behind = ends[at] + 1
+            raw = "".join(part.raw for part in tokens[at:behind])
+            if len(whole) > 1 and whole[-1].raw in _BETWEEN_KEYS and whole[-2].name == token.name:
+                *whole, before, sign = whole  # Ctrl+C
+                raw = before.raw + sign.raw + raw
+            token = Token(Kind.POINT, raw, token.name)
+        elif token.kind is not Kind.BREAK and token.name and at not in paired:
+            token = Token(Kind.TEXT, token.raw)
+        whole.append(token)
+        at = behind
+    return whole
+
+
+def _tag_of(tag: re.Match[str]) -> Mark:
+    name = tag["name"].lower()
+    is_block = name in _BLOCKS and tag.group().startswith("<")
+    return tag.span(), Kind.BREAK if is_block else Kind.of_tag(single=tag["single"], close=tag["close"]), name
+
+
+def _layout(text: str, placeholders: Sequence[Range]) -> Iterator[Mark]:
+    """Yield the marks of a text that are no tags; numbers begin its lines if several lines have a mark."""
+    starts = [start for start, _ in placeholders]
+    found = list(counted(_LAYOUT.finditer(text)))
+    is_list = sum(match.lastgroup in ("item", "number") for match in found) > 1
+    num_bold = 0
+    for match in found:
+        number, kind = bisect_right(starts, match.start()) - 1, match.lastgroup or ""
+        is_inside = number >= 0 and match.start() < placeholders[number][1]
+        if is_inside or (kind == "number" and not is_list):
+            continue
+        if kind == "bold":
+            num_bold += 1
+            yield match.span(), Kind.OPEN if num_bold % 2 else Kind.CLOSE, kind
+        else:
+            name = "link" if kind in ("link", "target") else ""
+            yield match.span(), _LAYOUT_KINDS.get(kind, Kind.POINT), name
 
 
 _UNSEEN = re.compile(r"<!--.*-->|<[!?].*>|</.*>|<(?!img|input)[^<>]*>", re.DOTALL)  # nothing that is shown
@@ -377,6 +446,8 @@ def spanned(
     for index, token in enumerate(run):
         if token.kind is Kind.TEXT:
             add_text(builder, token)
+        elif token.kind is Kind.BREAK:
+            builder.point(token.raw, "break")
         elif index in ends:
             builder.open(token.raw, is_low=_LOW.match(token.raw) is not None)
         elif index in closing:

@@ -3,7 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 
+from heedful.spans.marks import MARKS
 from heedful.spans.reading import counted
 
 Range = tuple[int, int]  # the first character, and the one after the last
@@ -31,6 +33,8 @@ _VALUE = r"""= (?: "[^"]*+" | '[^']*+' | [^\s<>=]++ )"""
 _TAG = rf"< /?+ {_TAG_NAME} (?: \s++ [\w:.-]++ {_VALUE} )*+ \s*+ /?+ >"
 # With attributes that have no value, it can be prose: <see below>.
 _BARE = rf"< (?P<name> {_TAG_NAME} ) (?: \s++ [\w:.-]++ (?: {_VALUE} )?+ )++ \s*+ (?: /> | (?P<bare> > ) )"
+# A tag in brackets that another ends; other words in brackets are prose.
+_BRACKETS = r"\[ /?+ (?P<brackets> [A-Za-z][\w-]{0,40}+ ) \]"
 # Signs, arrows and pictures; not signs of currencies: translations may spell them out.
 _SYMBOL = (
     r"\u00a6\u00a9\u00ac\u00ae\u00b0\u00b1\u00d7\u00f7\u2020-\u2023\u2117\u2122\u2190-\u2767\u2776-\u27e5"
@@ -41,7 +45,8 @@ _CANDIDATE = re.compile(
     rf"""
     (?P<address> (?: https?:// | www\. ) [^\s<>"\u3001\u3002\uff01-\uff20\u300a-\u3011]*+ )
     | @?+ [0-9A-Za-z_.+\u00c0-\u024f-]{{1,64}}+ (?: @ {_HOST} (?: \. {_HOST} ){{1,4}}+ )++  # of people
-    | {_TAG} | {_BARE} | <% [^<>]*? %>
+    | (?P<mark> {" | ".join(mark.pattern for mark in MARKS)} )
+    | {_TAG} | {_BARE} | {_BRACKETS} | <% [^<>]*? %>
     | % {_NAME} (?: \. {_NAME} )*+ % {_NO_CONVERSION}  # %name%, not %d%%
         (?<! %{_WORD}% ) (?<! %[hlLjzt][a-zA-Z]% ) (?<! %(?:ll|hh)[a-zA-Z]% )
     | % \d{{1,3}}+ \$ {_CONVERTED}  # %1$s
@@ -70,7 +75,7 @@ _FIELD = re.compile(
     r"""\s*+ (?:
         [$-]?+ [\w.-]*+ (?: \[ [^\[\]]*+ \] [\w.]*+ )*+ (?: \s*+ \( [^()]*+ \) )?+ \s*+ (?: ! \w++ )?+
         (?: : (?! \s++ [^\W\d_] ) .* | [|] .* | , \s*+ -?+ \d .* )?+
-        | [#/@:] [A-Za-z] .*
+        | [#/@:!=] [A-Za-z0-9] .* | [\w-]++ = \S .*
         | '[^']*+' | "[^"]*+"
     ) \s*+""",
     re.VERBOSE,
@@ -86,7 +91,7 @@ _MESSAGE = re.compile(
     )""",
     re.VERBOSE,
 )
-_END_TAG = re.compile(rf"</({_TAG_NAME})\s*+>")
+_END_TAG = re.compile(rf"</({_TAG_NAME})\s*+> | \[/([A-Za-z][\w-]*+)\]", re.VERBOSE)
 _BLOCK = re.compile(r"[$#%@]?{")
 _CODE = re.compile(r"(?<=[{$#%@]){|{(?=[%'])")  # a brace of an expression, whose strings may have braces
 _BRACE = re.compile(r"[{}]")
@@ -101,7 +106,7 @@ def find(text: str) -> list[Range]:
 
 
 def _placeholders(text: str) -> Iterator[Range]:
-    ends, closed = blocks(text), frozenset(_END_TAG.findall(text))
+    ends, closed = blocks(text), frozenset(chain.from_iterable(_END_TAG.findall(text)))
     at = behind = 0  # where to look on, and the end of the last placeholder
     while match := _CANDIDATE.search(text, at):
         start = match.start()
@@ -126,9 +131,11 @@ def _end(match: re.Match[str], before: str, ends: Mapping[int, int], closed: Col
     match match.lastgroup:
         case "block":
             end = ends.get(end - 1, 0)
-            return end if text[start] != "{" or is_block(text, start, end) else 0
+            return end if end and (text[start] != "{" or is_block(text, start, end)) else 0
         case "bare":
             return end if match["name"] in closed else 0
+        case "brackets":
+            return end if match["brackets"] in closed else 0
         case "address" if text[start] == "w" and _IS_WORD.match(before[-1:]):
             return 0
         case "address":
