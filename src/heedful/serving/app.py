@@ -41,7 +41,7 @@ from heedful.serving.refusals import (
 )
 from heedful.serving.server import CLOSING, WITHOUT_BODY, report_accept_errors
 
-_DEEPL = ("/v2/", "/v3/")
+_DEEPL = ("/v1/", "/v2/", "/v3/")
 _INTERNAL = "Internal error; its reason is in the server's log"
 _GONE = 499  # nginx's status for it, in logs and metrics only
 _HEADERS = {

@@ -1,4 +1,4 @@
-"""DeepL's dialect: /v2/translate, /v2/languages, /v3/languages, /v2/usage."""
+"""DeepL's dialect: /v1/translate, /v2/translate, /v2/languages, /v3/languages, /v2/usage."""
 
 import re
 from collections.abc import Callable
@@ -29,6 +29,7 @@ from heedful.text.languages import language_name
 _NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
 _LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _MODEL = "quality_optimized"
+_IGNORED = ("context", "preserve_formatting", "enable_beta_languages")  # an answer names them
 
 
 class DeepLError(BaseModel):
@@ -47,9 +48,10 @@ class DeepLTranslation(BaseModel):
 
 
 class DeepLTranslations(BaseModel):
-    """The translations of all texts, in order."""
+    """The translations of all texts, in order, and the parameters that have changed nothing in them."""
 
     translations: list[DeepLTranslation]
+    ignored_parameters: list[str] | None = None
 
 
 class DeepLLanguage(BaseModel):
@@ -134,6 +136,7 @@ def router(gateway: Gateway) -> APIRouter:
         split_sentences={"default": "1"},
     )
 
+    @get_and_post(routes, "/v1/translate", schema)  # of older tools, with the same parameters
     @get_and_post(routes, "/v2/translate", schema)
     async def translate(request: Request) -> DeepLTranslations:
         """Translate texts."""
@@ -163,7 +166,8 @@ def router(gateway: Gateway) -> APIRouter:
             )
             for text, answer in zip(parameters.text, answers, strict=True)
         ]
-        return DeepLTranslations(translations=translations)
+        ignored = [name for name in _IGNORED if getattr(parameters, name)]
+        return DeepLTranslations(translations=translations, ignored_parameters=ignored or None)
 
     _add_languages(routes, gateway)
     return routes

@@ -1,47 +1,16 @@
 """Proxies, browsers, health checks and file names: what surrounds a request."""
 
-import asyncio
 import gzip
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from small_services import rule_service
+from asked_service import PAGE, ask
 from starlette.datastructures import Headers, UploadFile
 
 from heedful.documents import read_text, xml_rules
 from heedful.serving.access import ApiKey, KeyRing, fingerprint
-from heedful.serving.app import application
-from heedful.serving.document_jobs import DocumentJobs
-from heedful.serving.gateway import Gateway, name_of_upload
-from heedful.serving.records import ClientRecords
-
-_PAGE = "https://a.example"
-
-
-def ask(
-    method: str,
-    path: str,
-    *,
-    directory: Path | None = None,
-    keys: KeyRing | None = None,
-    **options: Any,  # noqa: ANN401
-) -> httpx.Response:
-    """Return the answer of a service that --cors lets a page use, behind a proxy on this machine."""
-
-    async def answered() -> httpx.Response:
-        service = rule_service()
-        documents = None if directory is None else DocumentJobs(service, directory)
-        gateway = Gateway(service, ClientRecords(keys), documents=documents, origins=(_PAGE,))
-        app = application(gateway, proxies=("127.0.0.1",))
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://inside") as client,
-        ):
-            return await client.request(method, path, **options)
-
-    return asyncio.run(answered())
+from heedful.serving.gateway import name_of_upload
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/translate", "/v2/glossaries/x", "/v2/document/x/result"])
@@ -54,7 +23,7 @@ def test_options_is_a_check_of_health(path: str) -> None:
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
 def test_an_allowed_page_may_use_all_methods_from_a_public_network(method: str) -> None:
     headers = {
-        "Origin": _PAGE,
+        "Origin": PAGE,
         "Access-Control-Request-Method": method,
         "Access-Control-Request-Private-Network": "true",
     }
