@@ -24,14 +24,13 @@ def _say_nothing(message: str) -> None:
 class TermReport:
     """Counts the terms of a glossary in the lines that they apply to, and reports them.
 
-    `num_met` of the `num_terms` terms that applied are in the translation; `num_improbable` of these were
-    improbable for the model.
+    `num_met` of the `num_terms` terms that applied are in the translation.
     """
 
     def __init__(self, report: Writable | None = None) -> None:
         """Count from 0; `report` receives a line for each term: line number, whether it is met, term."""
         self._report = report
-        self.num_terms = self.num_met = self.num_improbable = 0
+        self.num_terms = self.num_met = 0
 
     def through(self, translations: Iterable[Translation], *, first_line: int) -> Iterator[Translation]:
         """Yield translations after their terms are reported; `first_line` is the number of the first."""
@@ -39,7 +38,6 @@ class TermReport:
             for term in translation.terms:
                 self.num_terms += 1
                 self.num_met += term.target is not None
-                self.num_improbable += term.status == "met, improbable"
                 if self._report is not None:
                     write_line(self._report, f"{number}\t{term.status}\t{term.source}\t{term.target or ''}")
             yield translation
@@ -52,8 +50,7 @@ def open_term_report(path: Path | None, *, notify: Notify = _say_nothing) -> Ite
         terms = TermReport(None if path is None else stack.enter_context(open_output(path, keep=False)))
         yield terms
     if terms.num_terms:
-        improbable = f", {terms.num_improbable:,} of them improbable" if terms.num_improbable else ""
-        notify(f"glossary: {terms.num_met:,} of {terms.num_terms:,} terms met{improbable}")
+        notify(f"glossary: {terms.num_met:,} of {terms.num_terms:,} terms met")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
@@ -84,10 +85,10 @@ def open_pairs(
 
     A TMX file that is both is read for the languages of a model, which its settings and tags say.
     """
-    from heedful.data.files import is_tmx, parallel_lines, read_parallel
+    from heedful.data.files import holds_units, parallel_lines, read_parallel
     from heedful.text.pair import languages_of_pairs
 
-    if is_tmx(src, tgt):
+    if holds_units(src, tgt):
         text = read_parallel(src, tgt, languages=languages_of_pairs(config, **asdict(languages)))
         if text.num_empty:
             notify(f"{tgt}: {text.num_empty:,} of {text.num_read:,} units left out as empty")
@@ -103,7 +104,7 @@ def open_pairs(
 def warnings_on_stderr() -> Iterator[None]:
     """Print the first warnings of the search on stderr, and at the end the number of the others.
 
-    The number of outputs that their length limit has cut is printed once, at the end.
+    Numbers, such as of outputs that their length limit has cut, are added up and printed at the end.
     """
     log, handler = logging.getLogger(_SEARCHES), _Warnings(logging.WARNING)
     log.addHandler(handler)
@@ -115,18 +116,19 @@ def warnings_on_stderr() -> Iterator[None]:
         log.propagate = True
         if handler.count > _SHOWN:
             notify(f"warning: {handler.count - _SHOWN:,} more lines like these")
-        if handler.num_cut:
-            notify(f"warning: {handler.cut_message % f'{handler.num_cut:,}'}")
+        for message, number in handler.numbers.items():
+            notify(f"warning: {message % f'{number:,}'}")
 
 
 class _Warnings(logging.Handler):
-    count = num_cut = 0
-    cut_message = ""
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.count = 0
+        self.numbers: Counter[str] = Counter()  # by message
 
     def emit(self, record: logging.LogRecord) -> None:
-        if num_cut := getattr(record, "num_cut", 0):
-            self.num_cut += num_cut
-            self.cut_message = record.msg
+        if number := getattr(record, "number", 0):
+            self.numbers[record.msg] += number
             return
         self.count += 1
         if self.count <= _SHOWN:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from importlib import import_module
 from io import BufferedReader, BytesIO
 from itertools import chain, islice, zip_longest
 from pathlib import Path
@@ -32,8 +33,13 @@ _MAX_RATIO = 200  # of text to its gzip; natural language has 3
 _TRUSTED_SIZE = 2**28  # bytes
 _MAX_LINE = 2**24  # bytes: a compressed file of zeros would fill the memory
 _JSON_SUFFIXES = (".jsonl", ".json")
-_TMX = ".tmx"
-_PAIRS_SUFFIXES = (".tsv", _TMX, *_JSON_SUFFIXES)
+# Files of units, each a text and its translation: the module and the function that read them.
+_UNIT_READERS = {
+    ".tmx": ("tmx", "units_of_tmx"),
+    **dict.fromkeys((".xlf", ".xliff"), ("xliff", "units_of_xliff")),
+    ".po": ("catalogues", "units_of_po"),
+}
+_PAIRS_SUFFIXES = (".tsv", *_UNIT_READERS, *_JSON_SUFFIXES)
 _STRAY_SPACE = re.compile("[ \t\r\n]+")  # white space of XML
 _LANGUAGES_NEEDED = (
     "has several languages: {}; name two of them with --src-key and --tgt-key (data.src_key, data.tgt_key)"
@@ -322,17 +328,19 @@ _Each = TypeVar("_Each")
 class PairFiles:
     """Two files of one sentence a line, or one source of pairs.
 
-    That is a `.tsv`, `.tmx`, `.jsonl` or `.json` file, plain or gzipped, a Parquet file, a directory of
-    them, or a directory of `Dataset.save_to_disk`. A TMX file may also be both source and target. A `.json`
-    file has JSON lines, or a list of objects, which is held in memory. Blank lines of JSON are ignored.
+    That is a `.tsv`, `.jsonl` or `.json` file or a file of units (`.tmx`, `.xlf`, `.xliff`, `.po`), plain or
+    gzipped, a Parquet file, a directory of them, or a directory of `Dataset.save_to_disk`. A file of units
+    may also be both source and target. A `.json` file has JSON lines, or a list of objects, which is held in
+    memory. Blank lines of JSON are ignored.
 
     Attributes:
         paths: source and target, or the one source of pairs.
         src_key: the key of the source sentence in a JSON object, or in its object `translation`; or a path of
             keys, such as `translation.en`. A text of null is empty. In a `.tsv`, the number of its column,
-            from 1, or the name of its column, if the first line has the names. In TMX, its language.
+            from 1, or the name of its column, if the first line has the names. In a file of units, its
+            language.
         tgt_key: the key of the target sentence.
-        languages: the languages of source and target in TMX, if the keys do not say them.
+        languages: the languages of source and target in a file of units, if the keys do not say them.
     """
 
     paths: tuple[Path, ...]
@@ -351,17 +359,17 @@ class PairFiles:
         if self.kind == "lines":
             return str(self.paths[0]), str(self.paths[1])
         kind, keys = "key", (self.src_key, self.tgt_key)
-        if self.kind == "tmx":
+        if self.kind == "units":
             return f"{self.name} (its sources)", f"{self.name} (its targets)"
         if self.kind == "tsv":
             kind, keys = "column", ("1", "2") if keys == ("src", "tgt") else keys
         return f"{self.name} ({kind} {keys[0]})", f"{self.name} ({kind} {keys[1]})"
 
     @cached_property
-    def kind(self) -> Literal["lines", "tsv", "jsonl", "tmx", "table"]:
+    def kind(self) -> Literal["lines", "tsv", "jsonl", "units", "table"]:
         """The format by the names: two files of lines, a file of pairs, or a table (Parquet, a directory)."""
-        if is_tmx(*self.paths):
-            return "tmx"
+        if holds_units(*self.paths):
+            return "units"
         if len(self.paths) == 2:
             return "lines"
         if self.paths[0].suffix == ".parquet" or self.paths[0].is_dir():
@@ -371,7 +379,7 @@ class PairFiles:
     @property
     def suffixes(self) -> tuple[str, ...]:
         """The file-name suffixes of source and target, without `.gz`: `(".en", ".de")`; always different."""
-        if self.kind == "tmx":
+        if self.kind == "units":
             return (".tsv",)  # as `rows` has it
         suffixes = tuple(plain_name(path).suffix for path in self.paths)
         ambiguous = len(suffixes) == 2 and ("" in suffixes or suffixes[0] == suffixes[1])
@@ -412,7 +420,7 @@ class PairFiles:
         if self.kind == "lines":
             blocks = _line_blocks(self.paths[0], report=report), _line_blocks(self.paths[1])
             yield from self._aligned(*((lines for lines, _ in each) for each in blocks))
-        elif self.kind == "tmx":
+        elif self.kind == "units":
             for units in self._units(report):
                 yield [unit.source for unit in units], [unit.target for unit in units]
         elif self.kind == "table":
@@ -431,7 +439,7 @@ class PairFiles:
     def rows(self, report: Report | None = None) -> Iterator[Row]:
         """Read all pairs of text files in order, as `chunks` does; CorpusError also for a table or a pipe.
 
-        Units of TMX are numbered by their lines, and their bytes are a line of TSV.
+        Units are numbered by their lines, and their bytes are a line of TSV.
         """
         for path in self.paths:
             is_usual = path.is_file() or path.is_dir()  # opening a FIFO waits for its writer
@@ -444,7 +452,7 @@ class PairFiles:
                 (path.exists() and not is_usual, f"{path}: {remedy}"),
                 error=CorpusError,
             )
-        if self.kind == "tmx":
+        if self.kind == "units":
             for line, src, tgt in chain.from_iterable(self._units(report)):
                 yield Row(line, src, tgt, (f"{src}\t{tgt}\n".encode(),))
             return
@@ -472,16 +480,18 @@ class PairFiles:
         check_parallel(str(self.paths[0]), range(num_src), str(self.paths[1]), range(num_tgt))
 
     def _units(self, report: Report | None) -> Iterator[list["Unit"]]:
-        """Read the units of a TMX file, each text on one line."""
-        from heedful.data.tmx import Unit, units_of_tmx
+        """Read the units of a TMX, XLIFF or `.po` file, each text on one line."""
+        from heedful.data.tmx import Unit
 
         path, keys = self.paths[0], (self.src_key, self.tgt_key)
         given = [key if key != usual else None for key, usual in zip(keys, ("src", "tgt"), strict=True)]
         src, tgt = (key or language for key, language in zip(given, self.languages, strict=True))
+        module, function = _UNIT_READERS[plain_name(path).suffix.lower()]
+        read_units = getattr(import_module(f"heedful.data.{module}"), function)
         with _opened(path) as (plain, stream):
             size = path.stat().st_size
             try:
-                for units in units_of_tmx(stream, src=src, tgt=tgt, remedy=_LANGUAGES_NEEDED):
+                for units in read_units(stream, src=src, tgt=tgt, remedy=_LANGUAGES_NEEDED):
                     yield [Unit(line, _on_one_line(src), _on_one_line(tgt)) for line, src, tgt in units]
                     if report and size:
                         report(min(1.0, plain.tell() / size))
@@ -523,13 +533,13 @@ def _on_one_line(text: str) -> str:
     return _STRAY_SPACE.sub(" ", text).strip(" ")
 
 
-def is_tmx(*paths: Path) -> bool:
-    """Return whether paths are all the same TMX file, by its name: `.tmx`, gzipped or not."""
-    return len({*paths}) == 1 and plain_name(paths[0]).suffix.lower() == _TMX
+def holds_units(*paths: Path) -> bool:
+    """Return whether paths are all the same file of units, by its name: `.tmx`, `.po.gz` and others."""
+    return len({*paths}) == 1 and plain_name(paths[0]).suffix.lower() in _UNIT_READERS
 
 
 def holds_pairs(path: Path) -> bool:
-    """Return whether a file holds pairs by its name: `.tsv`, `.tmx`, `.jsonl` or `.json`, gzipped or not."""
+    """Return whether a file holds pairs by its name: `.tsv`, JSON or a file of units, gzipped or not."""
     return plain_name(path).suffix.lower() in _PAIRS_SUFFIXES
 
 

@@ -17,7 +17,7 @@ from heedful.data.files import (
     check_parallel,
     decode,
     decompressed,
-    is_tmx,
+    holds_units,
 )
 from heedful.data.markup import refuse_markup
 from heedful.errors import CorpusError, InputError
@@ -122,7 +122,7 @@ def count_lines(path: Path) -> int | None:
 
 def count_pairs(src: Path, tgt: Path) -> int | None:
     """Return the number of pairs of two files if it is known before they are read; None for two streams."""
-    if is_tmx(src, tgt):
+    if holds_units(src, tgt):
         return None
     num_src, num_tgt = count_lines(src), count_lines(tgt)
     if num_src is not None and num_tgt is not None:

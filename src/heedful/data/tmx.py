@@ -5,7 +5,7 @@ declares is expanded or loaded.
 """
 
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 from xml.parsers import expat
 
 from heedful.errors import InputError
@@ -48,6 +48,24 @@ def units_of_tmx(
             to choose from.
     """
     reader = _TmxReader(src, tgt, remedy)
+    yield from read_blocks(reader, file, "TMX")
+    if is_needed:
+        reader.check_languages()
+
+
+class UnitReader(Protocol):
+    """Collects `units` while its parser reads."""
+
+    parser: expat.XMLParserType
+    units: list[Unit]
+
+
+def read_blocks(reader: UnitReader, file: BinaryIO, name: str) -> Iterator[list[Unit]]:
+    """Yield the units of each block of a file; `name` is its format, for messages.
+
+    Raises:
+        InputError: the file is damaged.
+    """
     try:
         is_last = False
         while not is_last:
@@ -58,9 +76,7 @@ def units_of_tmx(
                 yield reader.units
             reader.units = []
     except (expat.ExpatError, LookupError, ValueError) as error:  # as of an encoding that is unknown
-        raise InputError(f"damaged, or no TMX: {error}") from None
-    if is_needed:
-        reader.check_languages()
+        raise InputError(f"damaged, or no {name}: {error}") from None
 
 
 class _TmxReader:

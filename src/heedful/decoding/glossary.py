@@ -73,20 +73,29 @@ class PlacedTerm:
         spans: the characters of each form in the translation, from the first one to the one after the last.
         probability: the probability that the model gives the form after the text before it, the product over
             its tokens; of several forms, the highest. None: there is no form, or no model has written it.
+        replaces: the words of the translation without terms that the form stands in place of (see
+            `placement.py`); "": the search wrote the form.
     """
 
     source: str
     target: str | None
     spans: tuple[tuple[int, int], ...] = ()
     probability: float | None = None
+    replaces: str = ""
 
     @property
     def status(self) -> str:
-        """Whether the term is met: "met", "met, improbable" (see `IMPROBABLE`) or "missed"."""
+        """Whether the term is met: "met", "met, replacing", "met, improbable" or "missed"."""
         if self.target is None:
             return "missed"
-        is_improbable = self.probability is not None and self.probability < IMPROBABLE
-        return "met, improbable" if is_improbable else "met"
+        if self.replaces:
+            return "met, replacing"
+        return "met, improbable" if self.is_improbable else "met"
+
+    @property
+    def is_improbable(self) -> bool:
+        """Whether the model finds the form improbable where it is: see `IMPROBABLE`."""
+        return self.probability is not None and self.probability < IMPROBABLE
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,22 +153,18 @@ class Glossary:
                 raise InputError(f"{path}: line {number:,}: {error}") from None
         return cls(tuple(entries.values()))
 
-    def check_writable(self, tokenizer: Tokenizer, path: str) -> None:
-        """Check that a vocabulary has at least one target form of each term of a file.
+    def check_writable(self, tokenizer: Tokenizer, path: str = "glossary") -> None:
+        """Check that a vocabulary has at least one target form of each term.
 
         Raises:
-            InputError: naming the file, the line and what the vocabulary lacks.
+            InputError: naming the file and the line, or the term, and what the vocabulary lacks.
         """
-        first_forms = tokenizer.encode_batch([entry.targets[0].text for entry in self.entries])
-        for entry, ids in zip(self.entries, first_forms, strict=True):
-            if tokenizer.unk_id not in ids:
-                continue
-            lacking = [tokenizer.unknown_text(form.text) for form in entry.targets]
-            if all(lacking):
-                raise InputError(
-                    f"{path}: line {entry.line:,}: {str(entry.targets[0])!r} has {lacking[0]!r}, which the "
-                    "vocabulary lacks; give another form, or take the line out"
-                )
+        for entry, lacking in _unwritable(self, tokenizer):
+            where = f"line {entry.line:,}" if entry.line else repr(str(entry.source))
+            raise InputError(
+                f"{path}: {where}: {str(entry.targets[0])!r} has {lacking!r}, which the vocabulary lacks; "
+                "give another form, or take the term out"
+            )
 
     def __repr__(self) -> str:
         return f"Glossary({len(self.entries):,} terms, sha256 {self._digest})"
@@ -182,19 +187,34 @@ class Glossary:
         Terms are whole words. If several begin at a word, the longest one applies, and its words belong to no
         other term.
         """
+        return list(dict.fromkeys(entry for entry, _ in self.places(text)))
+
+    def places(self, text: str) -> list[tuple[Entry, range]]:
+        """Return each entry with a term in a text, and the numbers of its words (see `word_spans`)."""
         words, at = words_of(text), 0
         folded = [word.casefold() for word in words]
-        applying: dict[Entry, None] = {}
+        found: list[tuple[Entry, range]] = []
         while at < len(words):
             longest = self._index.longest(words, folded, at)
+            behind = at + (1 if longest is None else len(longest.words))
             if longest is not None:
-                applying[longest.entry] = None
-            at += 1 if longest is None else len(longest.words)
-        return list(applying)
+                found.append((longest.entry, range(at, behind)))
+            at = behind
+        return found
 
     @cached_property
     def _index(self) -> "_TermIndex":
         return _TermIndex(self.entries)
+
+
+@lru_cache(maxsize=64)
+def _unwritable(glossary: Glossary, tokenizer: Tokenizer) -> tuple[tuple[Entry, str], ...]:
+    """Return the terms that a vocabulary has no form of, and what it lacks of the first form."""
+    entries = glossary.entries
+    first_forms = tokenizer.encode_batch([entry.targets[0].text for entry in entries])
+    doubtful = [entry for entry, ids in zip(entries, first_forms, strict=True) if tokenizer.unk_id in ids]
+    lacking = {entry: [tokenizer.unknown_text(form.text) for form in entry.targets] for entry in doubtful}
+    return tuple((entry, texts[0]) for entry, texts in lacking.items() if all(texts))
 
 
 class _SourceTerm:
@@ -257,7 +277,7 @@ def placed_terms(entries: Sequence[Entry], translation: str) -> tuple[PlacedTerm
     """
     if not entries:
         return ()
-    words, spans = words_of(translation), [each.span() for each in _word().finditer(translation)]
+    words, spans = words_of(translation), word_spans(translation)
     places: dict[str, list[int]] = {}
     for at, word in enumerate(words):
         places.setdefault(word, []).append(at)
@@ -273,12 +293,17 @@ def _placed(
         is_stem = form.any_ending and not rest
         possible = range(len(words)) if is_stem else places.get(first, ())
         found = [at for at in possible if _stands_at(words, at, of_form, form)]
-        if _stands_at(words, 0, [_with_capital(first), *rest], form):
+        if _stands_at(words, 0, [with_capital(first), *rest], form):
             found.append(0)
         if found:
             target = target or str(form)
             matches.update((spans[at][0], spans[at + len(rest)][1]) for at in found)
     return PlacedTerm(str(entry.source), target, tuple(sorted(matches)))
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Return where each of the words of a text begins and ends: see `words_of`."""
+    return [match.span() for match in _word().finditer(text)]
 
 
 def words_of(text: str) -> list[str]:
@@ -352,7 +377,8 @@ def _entry(sources: Sequence[TermText], targets: Sequence[TermText], *, match_ca
     return Entry(source, tuple(dict.fromkeys(targets)), match_case)
 
 
-def _with_capital(word: str) -> str:
+def with_capital(word: str) -> str:
+    """Return a word with a capital."""
     return word[:1].upper() + word[1:]
 
 
@@ -370,7 +396,7 @@ def term_of(entry: Entry, tokenizer: Tokenizer) -> Term | None:
         may_continue = target.any_ending or not last.isalnum() or _IS_UNSPACED.match(last) is not None
         alone = tuple(tokenizer.encode(target.text))
         within = {alone, _ids_after_a_token(target.text, tokenizer)}
-        capital = tuple(tokenizer.encode(_with_capital(target.text)))
+        capital = tuple(tokenizer.encode(with_capital(target.text)))
         spellings = [(ids, False) for ids in sorted(within)]
         if capital != alone:
             spellings.append((capital, True))

@@ -6,7 +6,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, repeat
+from itertools import accumulate, chain, islice, repeat
 from typing import Self, TypeVar
 
 import numpy as np
@@ -64,6 +64,19 @@ class EncodedLines:
     sources: list[Source] = field(default_factory=list)
     gaps: list[list[str]] = field(default_factory=list)
     entries: list[list[Entry]] = field(default_factory=list)
+
+    def without_terms(self, numbers: Iterable[int]) -> tuple[list[int], Self]:
+        """Return which of these lines are one segment and have no prefix, and these lines without terms."""
+        first = [*accumulate(map(len, self.gaps), initial=0)]
+        whole = [i for i in numbers if self.gaps[i] == [""] and not self.sources[first[i]].prefix]
+        lines = type(self)(
+            texts=[self.texts[i] for i in whole],
+            segments=[self.segments[first[i]] for i in whole],
+            sources=[replace(self.sources[first[i]], terms=()) for i in whole],
+            gaps=[[""] for _ in whole],
+            entries=[[] for _ in whole],
+        )
+        return whole, lines
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,10 @@ from heedful.notebook_html import text_table
 from heedful.text.sentences import joint
 
 _log = logging.getLogger("heedful.decoding")
+_DOUBTFUL_TERMS = {
+    "met, improbable": "glossary terms that are improbable where they are: %s; check these translations",
+    "met, replacing": "glossary terms put in place of words of the translation: %s; check the words around",
+}
 _NOT_IN_LINES = str.maketrans("\r\n", "  ", "\0")
 
 
@@ -276,6 +280,11 @@ class Translation:
         distinct.pop(self.text, None)
         return replace(self, hypotheses=(*self.hypotheses[:1], *list(distinct.values())[:most]))
 
+    def led_by(self, best: TextHypothesis, terms: tuple[PlacedTerm, ...]) -> "Translation":
+        """Return this translation with another best output, and its terms; the last output is left out."""
+        hypotheses = (best, *self.hypotheses)[: len(self.hypotheses)]
+        return replace(self, text=best.text, score=best.score, hypotheses=hypotheses, terms=terms)
+
     def without_tokens(self) -> "Translation":
         """Return this translation without its ids and their numbers, which take most of its memory."""
         hypotheses = tuple(
@@ -318,7 +327,15 @@ def warn_of_cut(num_cut: int) -> None:
         "translations that end at their length limit, without an end token: %s; see max_length_ratio, "
         "max_length_offset and max_length"
     )
-    _log.warning(message, f"{num_cut:,}", extra={"num_cut": num_cut})
+    _log.warning(message, f"{num_cut:,}", extra={"number": num_cut})
+
+
+def warn_of_improbable_terms(translations: Iterable[Translation]) -> None:
+    """Log the number of translations with a term that the model finds improbable, if there are any."""
+    terms = [term for translation in translations for term in translation.terms]
+    for status, text in _DOUBTFUL_TERMS.items():
+        if number := sum(term.status == status for term in terms):
+            _log.warning(text, f"{number:,}", extra={"number": number})
 
 
 @contextmanager

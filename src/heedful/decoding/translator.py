@@ -12,6 +12,7 @@ from heedful.decoding.alignment import (
     Alignment,
     AlignmentMethod,
     Span,
+    SplitWords,
     align_words,
     relative_weights,
     words_between_spaces,
@@ -20,11 +21,14 @@ from heedful.decoding.alignment import (
 from heedful.decoding.backends.choice import choose_backend
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.generator import Generator
+from heedful.decoding.glossary import word_spans
 from heedful.decoding.options import SearchOptions, SearchSettings, search_options
+from heedful.decoding.placement import needs_placement, put_in_place
 from heedful.decoding.scoring import ScoredOutput
 from heedful.decoding.shortlist import Shortlist, check_shortlist
 from heedful.decoding.task import Hypothesis, Source
 from heedful.decoding.texts import (
+    EncodedLines,
     Target,
     TextCodec,
     check_one_for_each,
@@ -32,7 +36,7 @@ from heedful.decoding.texts import (
     chunks,
     without_line_ends,
 )
-from heedful.decoding.translation import ScoredText, Translation
+from heedful.decoding.translation import ScoredText, Translation, warn_of_improbable_terms
 from heedful.errors import InputError
 from heedful.settings.arguments import checked
 from heedful.settings.options import PAIR_TOKENS, AtLeastOne, EngineChoice, PrecisionChoice
@@ -237,17 +241,53 @@ class Translator:
             options = replace(options, **dict[str, Any](search))
         options = self.codec.resolved(options)
         lines = self.codec.encode(texts, prefixes, options, first_line=first_line)
-        n_best_lists = self.generator.search(lines.sources, options)
         wanted = [aligned] * len(texts) if isinstance(aligned, bool) else aligned
+        found = self._searched(lines, options, wanted, split)
+        if options.glossary is not None and self.can_align:
+            for number, translation in self._with_terms_in_place(found, lines, options).items():
+                found[number] = translation
+                if wanted[number]:
+                    [alignment] = self.align([translation.source], [translation.text], split=split)
+                    best, *others = translation.hypotheses
+                    best = replace(best, alignment=alignment)
+                    found[number] = replace(translation, hypotheses=(best, *others))
+        warn_of_improbable_terms(found)
+        return found
+
+    def _searched(
+        self, lines: EncodedLines, options: SearchOptions, aligned: Sequence[bool], split: SplitWords
+    ) -> list[Translation]:
+        """Return what a search finds for lines, with the terms that their sources must have."""
         return self.codec.decode(
             lines,
-            n_best_lists,
+            self.generator.search(lines.sources, options),
             options,
             attention_of=self.generator.attention,
-            aligned=wanted,
-            aligner=self._aligner if any(wanted) else None,
+            aligned=aligned,
+            aligner=self._aligner if any(aligned) else None,
             split=split,
         )
+
+    def _with_terms_in_place(
+        self, found: Sequence[Translation], lines: EncodedLines, options: SearchOptions
+    ) -> dict[int, Translation]:
+        """Return what is better than a search with improbable terms, by the number of the line.
+
+        It is the translation without terms, and these put in place. A line with a prefix, or of several
+        segments, has none.
+        """
+        assert options.glossary is not None
+        doubtful = [number for number, translation in enumerate(found) if needs_placement(translation)]
+        doubtful, without = lines.without_terms(doubtful)
+        free = self._searched(without, replace(options, n_best=1), [True] * len(doubtful), word_spans)
+        edited = [put_in_place(translation, options.glossary) for translation in free]
+        placed = {number: new for number, new in zip(doubtful, edited, strict=True) if new is not None}
+        sources, texts = [found[number].source for number in placed], [new.text for new in placed.values()]
+        scored = self.score(sources, texts, options=options)
+        return {
+            number: found[number].led_by(best, new.terms)
+            for (number, new), best in zip(placed.items(), scored, strict=True)
+        }
 
     @checked
     def translate_lines(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import chain, islice
 
+from heedful.data.catalogues import po_fields
 from heedful.documents.formats import Syntax
-from heedful.documents.text_files import po_fields
 from heedful.documents.tokens import attributes, tokenize
 from heedful.errors import InputError
 

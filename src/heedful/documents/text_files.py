@@ -7,11 +7,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain, groupby, islice, pairwise
 from operator import attrgetter
 
+from heedful.data.catalogues import ESCAPES, po_fields
 from heedful.documents.formats import Reading, primary_language
 from heedful.documents.markup import without_ruby
 from heedful.documents.template import NO_BLANKS, Replacement, Template, Unit, lined_unit
@@ -370,33 +370,10 @@ def _as_cell(delimiter: str, *, quoted: bool) -> Callable[[str], str]:
     return written
 
 
-_PO_TOKEN = re.compile(
-    r"""(?P<string>"(?:[^"\\\r\n]|\\.)*+")
-        | (?P<keyword>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?|domain)
-        | \#[^\r\n]* | \s+""",
-    re.VERBOSE,
-)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-_ESCAPE_OF = {ord(char): f"\\{name}" for name, char in {**_ESCAPES, "\\": "\\", '"': '"'}.items()}
-_ESCAPED = re.compile(
-    r"\\(?:x(?P<hex>[0-7][0-9A-Fa-f])|(?P<octal>[01][0-7]{2}|[0-7]{1,2}(?![0-7]))|(?P<char>.))"
-)
+_ESCAPE_OF = {ord(char): f"\\{name}" for name, char in {**ESCAPES, "\\": "\\", '"': '"'}.items()}
 _LANGUAGE = re.compile(r"(?im)^Language:[ \t]*([a-z]{2,3})(?![a-z])")
 _MOST_COUNTED = 300  # numbers that tell the forms of plurals
 _PLURAL_FORMS = re.compile(r"""(?im)^Plural-Forms:.*?\bplural\s*=([^;\n]+)""")
-
-
-@dataclass(frozen=True)
-class PoField:
-    """A keyword of an entry in a catalogue, and its string, which may be written as several."""
-
-    keyword: str
-    strings: list[re.Match[str]] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        """The string."""
-        return _ESCAPED.sub(_unescaped, "".join(string.group()[1:-1] for string in self.strings))
 
 
 def read_po(text: str, reading: Reading) -> Template:
@@ -460,35 +437,6 @@ def _forms_of_header(header: str, reading: Reading) -> str | None:
         raise InputError(f"its language is {named[1]}, and the translation would be in {language}")
     forms = _PLURAL_FORMS.search(header)
     return forms[1] if forms else None
-
-
-def po_fields(text: str) -> Iterator[PoField]:
-    """Yield the fields of all entries of a catalogue, without comments.
-
-    Raises:
-        InputError: see `read_po`.
-    """
-    fields: list[PoField] = []  # without the ones that were yielded
-    at = 0
-    while at < len(text):
-        token = _PO_TOKEN.match(text, at)
-        if token is None or (token["string"] and not fields):
-            line = text[at:].splitlines()[0]
-            number = len(re.findall(r"\r\n|\r|\n", text[:at])) + 1
-            raise InputError(f"line {number}: not a catalogue of gettext: {line.strip()[:40]!r}")
-        if token["string"]:
-            fields[-1].strings.append(token)
-        elif token["keyword"]:
-            yield from (field for field in fields if field.strings)
-            fields = [PoField(token["keyword"])]
-        at = token.end()
-    yield from (field for field in fields if field.strings)
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    if escape["char"]:
-        return _ESCAPES.get(escape["char"], escape["char"])
-    return chr(int(escape["hex"], 16) if escape["hex"] else int(escape["octal"], 8))
 
 
 # The mark of the letter that a program takes as a key: _File, Save &As, E_xit; not file_name, R&D, A & B.

@@ -86,6 +86,7 @@ class GlossaryTerm(BaseModel):
     source: str
     target: str | None
     met: bool
+    improbable: bool | None = None
     spans: list[TextSpan]
 
 
@@ -286,6 +287,7 @@ def _terms_of(answer: Answer) -> list[GlossaryTerm]:
             source=term.source,
             target=term.target,
             met=term.target is not None,
+            improbable=term.is_improbable or bool(term.replaces) or None,
             spans=[TextSpan(start=start, end=end) for start, end in term.spans],
         )
         for term in answer.terms

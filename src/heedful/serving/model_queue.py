@@ -88,7 +88,7 @@ class ServedModel:
             name: the name in messages.
             pairs: that it translates.
             open_pair: makes the translator of a pair.
-            bundle: has the tokenizer of sources, safe in any thread; None: each character is a token.
+            bundle: has the tokenizers, safe in any thread; None: each character of a source is a token.
             max_tokens: the most tokens of a text that the translators do not split; None: no limit.
             threads: that may compute; each can translate sentences of its own.
             max_open: how many translators are kept.
@@ -97,6 +97,7 @@ class ServedModel:
         self.name = name
         self.pairs = pairs
         self.tokenizer = None if bundle is None else bundle.tokenizers.src
+        self.tgt_tokenizer = None if bundle is None else bundle.tokenizers.tgt
         self.max_tokens = max_tokens
         self.threads = threads
         self._description = description

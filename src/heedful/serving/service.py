@@ -13,6 +13,7 @@ from typing import TypeVar
 from heedful import Glossary, Pair, Translation
 from heedful.decoding import PlacedTerm
 from heedful.documents import TagRules, Template, read_text
+from heedful.errors import InputError
 from heedful.serving.languages import Catalogue, Detector, LanguageGuess, Route
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
@@ -239,7 +240,8 @@ class TranslationService:
         """Return the terms of a route; a large glossary takes seconds at first.
 
         Raises:
-            RefusedError: there is no such glossary, or the route is through another language.
+            RefusedError: there is no such glossary, the route is through another language, or the vocabulary
+                of its model lacks a character of a term.
         """
         if glossary is None:
             return None
@@ -248,7 +250,14 @@ class TranslationService:
             raise InvalidError(
                 f"from {source} to {target} is by way of {route.pivot}: no glossary can be used"
             )
-        return glossary(route.legs[0]).prepared()
+        [leg] = route.legs
+        terms, tokenizer = glossary(leg).prepared(), self._queue_of[leg].model.tgt_tokenizer
+        if tokenizer is not None:
+            try:
+                terms.check_writable(tokenizer)
+            except InputError as error:
+                raise InvalidError(str(error)) from None
+        return terms
 
     async def ranked(self, texts: Sequence[str]) -> list[list[LanguageGuess]]:
         """Return the probable languages of each text, the most probable first, as the catalogue names them.

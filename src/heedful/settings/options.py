@@ -507,8 +507,8 @@ class TrainingRequest:
     pairs: Annotated[
         Path | None,
         Option(
-            "Source and target of the training text in one file (.tsv, .tmx, .jsonl, .parquet), or a "
-            "directory of Parquet files or of the datasets library.",
+            "Source and target of the training text in one file (.tsv, .tmx, .xlf, .po, .jsonl, .parquet), "
+            "or a directory of Parquet files or of the datasets library.",
             TEXT,
             is_common=True,
         ),
@@ -537,7 +537,8 @@ class HeldOutText:
     test_src: Annotated[Path | None, Option("Source side of the test text.", TEXT)] = None
     test_tgt: Annotated[Path | None, Option("Target side of the test text.", TEXT)] = None
     test_pairs: Annotated[
-        Path | None, Option("Source and target of the test text in one .tsv, .tmx or .jsonl file.", TEXT)
+        Path | None,
+        Option("Source and target of the test text in one .tsv, .tmx, .xlf, .po or .jsonl file.", TEXT),
     ] = None
     src_key: Annotated[str, Option(SRC_KEY, TEXT)] = "src"
     tgt_key: Annotated[str, Option(TGT_KEY, TEXT)] = "tgt"

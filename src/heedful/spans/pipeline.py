@@ -168,18 +168,19 @@ class Work:
         """
         terms: list[PlacedTerm] = []
         at = 0
+        searched = iter(self.sentences)
         for segments, own in self._by_text(0):
             between = [markup(text) for text in between_translations(segments, own)]
             for source, before, translation in zip(segments.sentences, between[:-1], own, strict=True):
                 at += len(before)
                 written = markup(translation)
-                entries = glossary.applicable(source.text)
-                if is_plain:
-                    placed = placed_terms(entries, written)
-                    terms += [replace(term, spans=_moved(term.spans, at)) for term in placed]
-                else:
-                    placed = placed_terms(entries, translation.text)
-                    terms += [replace(term, spans=()) for term in placed]
+                placed = placed_terms(
+                    glossary.applicable(source.text), written if is_plain else translation.text
+                )
+                known = {term.source: term for term in _terms_of(next(searched))}
+                for term in placed:
+                    spans = _moved(term.spans, at) if is_plain else ()
+                    terms.append(replace(known.get(term.source, term), target=term.target, spans=spans))
                 at += len(written)
             at += len(between[-1])
         return tuple(terms)
@@ -190,6 +191,10 @@ class Work:
         for segments in self.segments:
             own = [next(left).spanned for _ in segments.sentences]
             yield segments, [spanned[min(rank, len(spanned) - 1)] for spanned in own]
+
+
+def _terms_of(sentence: Sentence) -> tuple[PlacedTerm, ...]:
+    return () if sentence.translation is None else sentence.translation.terms
 
 
 def _moved(spans: Sequence[Range], by: int) -> tuple[Range, ...]:

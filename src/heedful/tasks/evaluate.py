@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Unpack
 
-from heedful.data.files import check_parallel, is_tmx, read_lines, read_parallel
+from heedful.data.files import check_parallel, holds_units, read_lines, read_parallel
 from heedful.data.streams import is_text, open_output, stdin_or, write_line
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError, refuse_if
@@ -79,7 +79,7 @@ def evaluate(
         system = translator_for(Path(system), scoring)
     elif others := [name for name in options if name not in _OF_OUTPUTS]:
         raise InputError(f"{others[0]}: is for a model, and these are outputs")
-    if isinstance(src, str | Path) and isinstance(ref, str | Path) and is_tmx(Path(src), Path(ref)):
+    if isinstance(src, str | Path) and isinstance(ref, str | Path) and holds_units(Path(src), Path(ref)):
         config = system.bundle.config if isinstance(system, Translator) else Config()
         sources, references = _units(Path(src), config, scoring.languages)
     else:
@@ -100,7 +100,7 @@ def _test_text(
 ) -> tuple[list[str] | None, list[list[str]]]:
     """Read the sources, if they are given, and the references; both may be one TMX file."""
     src, ref = options.src, options.ref
-    if src is None or not is_tmx(src, *ref):
+    if src is None or not holds_units(src, *ref):
         references = [read_lines(stdin_or(path)) for path in ref]
         return None if src is None else read_lines(stdin_or(src)), references
     config = load_bundle(local_bundle(runs[0])).config if runs else Config()

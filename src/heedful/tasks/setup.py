@@ -405,7 +405,7 @@ def _cleaning(text: ParallelText, valid: ParallelText, data: DataConfig, *option
     names = ("--valid-pairs",) if len(valid.sources) == 1 else ("--valid-src", "--valid-tgt")
     held_out = [word for option in zip(names, valid.sources, strict=True) for word in option]
     keys = (
-        ["--src-key", data.src_key, "--tgt-key", data.tgt_key] if {"jsonl", "tsv", "tmx"} & {*kinds} else []
+        ["--src-key", data.src_key, "--tgt-key", data.tgt_key] if {"jsonl", "tsv", "units"} & {*kinds} else []
     )
     command = shlex.join(["heedful", "inspect", *text.sources, *held_out, *keys, *options, "--fix", "DIR"])
     return f"{command} writes the training text without them"

@@ -21,7 +21,7 @@ from heedful.bulk.folders import folder_at
 from heedful.bulk.lines import LineLayout, LineTranslation, settings_of
 from heedful.bulk.manifest import Display, Manifest, check_settings, no_display
 from heedful.bulk.manifest import Settings as ManifestSettings
-from heedful.data.files import PairFiles, WantedLanguages, is_tmx, plain_name, read_parallel
+from heedful.data.files import PairFiles, WantedLanguages, holds_units, plain_name, read_parallel
 from heedful.data.given import with_files
 from heedful.data.inspection import inspect_text, removed_filters
 from heedful.data.streams import Lines, count_lines, count_pairs, open_input, open_output, write_line
@@ -234,11 +234,11 @@ class _Pairs:
         self.options, self.notify = options, notify
         self.models, self.source, like, self.vocabulary = options.parts
         self.path = options.output / SYNTHETIC
-        self.memory = self.source if is_tmx(self.source) else None
+        self.memory = self.source if holds_units(self.source) else None
         if self.memory is not None:
             self.source = self.path / "sources.txt"
         self.folder = folder_at(str(self.path))
-        self.name = self._name("" if like is None or is_tmx(like) else plain_name(like).suffix)
+        self.name = self._name("" if like is None or holds_units(like) else plain_name(like).suffix)
         self.translated, self.clean = self.path / self.name, self.path / CLEAN
         both = self.source, self.translated
         self.files = both[::-1] if options.makes_sources else both

@@ -33,7 +33,7 @@ class Inspect:
         list[Path] | None,
         Option(
             "A run, a bundle, or the id of one on the hub; or parallel text, as two files or one .tsv, "
-            ".tmx or .jsonl; .gz too.",
+            ".tmx, .xlf, .po or .jsonl; .gz too.",
             metavar="RUN | SRC TGT",
             is_argument=True,
         ),
@@ -59,7 +59,7 @@ def command(task: Inspect) -> None:
         (
             paths and not is_text and paths[0].is_file(),
             f"{' '.join(map(str, paths))}: is one file: for parallel text give SRC and TGT, or one .tsv, "
-            ".tmx or .jsonl; for a model give its directory",
+            ".tmx, .xlf, .po or .jsonl; for a model give its directory",
         ),
         (
             not is_text and has_options_of_text,

@@ -29,8 +29,8 @@ class Prepare:
     pairs: Annotated[
         str | None,
         Option(
-            "Shards with source and target (.tsv, .tmx, .jsonl, .parquet): a directory, a pattern such "
-            "as 'news/*.gz', or a URL.",
+            "Shards with source and target (.tsv, .tmx, .xlf, .po, .jsonl, .parquet): a directory, "
+            "a pattern such as 'news/*.gz', or a URL.",
             TEXT,
             metavar="PATH",
             is_common=True,

@@ -90,7 +90,8 @@ def test_what_is_not_clear_is_refused(
     [
         ("a.tmx", "any", "is TMX, not lines of text; give it as source and as target both, or as --pairs"),
         ("a.en", tmx(), r"is (TMX|XML), not lines of text"),
-        ("a.xlf", "any", "is XLIFF.*write it as TMX"),
+        ("a.xlf", "any", "is XLIFF.*as --pairs"),
+        ("a.pot", "any", "without translations"),
         ("a.po.gz", "any", "is a catalogue of messages"),
         ("a.HTML", "any", "is HTML.*--document"),
         ("a.en", "<!DOCTYPE html>\n<p>", "is HTML"),
