@@ -136,7 +136,8 @@ def test_the_public_surface_is_pinned() -> None:
         "Translator",
     }  # fmt: skip
     functions = {
-        "align_documents", "attention_of", "back_translate", "causal_mask", "distill", "download_bundle", "evaluate",
+        "align_documents", "attention_of", "back_translate", "causal_mask", "distill", "download_bundle",
+        "evaluate",
         "export_model", "import_model", "load_bundle", "load_config", "load_model", "load_plugin",
         "padding_mask", "read_log", "record_attention", "save_bundle", "save_model", "sinusoids", "train",
         "translate_file", "translate_text",

@@ -11,7 +11,7 @@ from functools import cache, partial
 from itertools import chain, groupby, islice, pairwise
 from operator import attrgetter
 
-from heedful.data.catalogues import ESCAPES, po_fields
+from heedful.data.catalogues import ESCAPES, PoField, po_fields
 from heedful.documents.formats import Reading, primary_language
 from heedful.documents.markup import without_ruby
 from heedful.documents.template import NO_BLANKS, Replacement, Template, Unit, lined_unit
