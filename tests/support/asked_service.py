@@ -12,6 +12,7 @@ from heedful.serving.app import application
 from heedful.serving.document_jobs import DocumentJobs
 from heedful.serving.gateway import Gateway
 from heedful.serving.records import ClientRecords
+from heedful.serving.suggestions import SuggestionFile
 
 PAGE = "https://a.example"
 
@@ -22,6 +23,7 @@ def ask(
     *,
     directory: Path | None = None,
     keys: KeyRing | None = None,
+    suggestions: SuggestionFile | None = None,
     **options: Any,  # noqa: ANN401
 ) -> httpx.Response:
     """Return the answer of a service that --cors lets a page use, behind a proxy on this machine."""
@@ -29,7 +31,9 @@ def ask(
     async def answered() -> httpx.Response:
         service = rule_service()
         documents = None if directory is None else DocumentJobs(service, directory)
-        gateway = Gateway(service, ClientRecords(keys), documents=documents, origins=(PAGE,))
+        gateway = Gateway(
+            service, ClientRecords(keys), documents=documents, suggestions=suggestions, origins=(PAGE,)
+        )
         app = application(gateway, proxies=("127.0.0.1",))
         async with (
             app.router.lifespan_context(app),

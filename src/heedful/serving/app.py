@@ -199,10 +199,6 @@ def operations_router(app: FastAPI, gateway: Gateway) -> APIRouter:
     async def docs() -> str:
         return _page_of_operations(app.openapi())
 
-    @routes.post("/suggest", include_in_schema=False)
-    async def switched_off() -> Response:
-        return JSONResponse({"error": "This is disabled on this server."}, status_code=403)
-
     return routes
 
 

@@ -54,6 +54,7 @@ from heedful.settings.parsing import parse_json
 if TYPE_CHECKING:
     from heedful.serving.document_jobs import DocumentJobs
     from heedful.serving.glossaries import GlossaryStore
+    from heedful.serving.suggestions import SuggestionFile
 
 _MAX_FIELDS = 1000
 _BODY_BYTES = 2**17  # that a body may have at least; else 16 for each character of the limit
@@ -103,6 +104,7 @@ class Gateway:
         log_text: whether texts are logged.
         glossaries: the glossaries of the clients; None: there are none.
         documents: the documents of the clients; None: none are translated.
+        suggestions: the file of better translations from clients; None: none are stored.
         origins: the origins of pages that may send requests from a browser; "*" means all.
     """
 
@@ -111,6 +113,7 @@ class Gateway:
     log_text: bool = False
     glossaries: "GlossaryStore | None" = None
     documents: "DocumentJobs | None" = None
+    suggestions: "SuggestionFile | None" = None
     origins: Sequence[str] = ()
 
     async def authorize(self, request: Request, fields: Mapping[str, Any], *, is_counted: bool = True) -> str:

@@ -34,6 +34,7 @@ from heedful.serving.records import ClientRecords, SharedRecords
 from heedful.serving.server import bound_sockets, log_config
 from heedful.serving.server import run as run_server
 from heedful.serving.service import TranslationService
+from heedful.serving.suggestions import SuggestionFile
 from heedful.settings.options import Languages
 from heedful.settings.plugins import load_again, loaded_plugins
 from heedful.tasks.loading import load_translator
@@ -180,6 +181,7 @@ def _for_other_machines(options: ServiceOptions) -> ServiceOptions:
         options,
         models=list(map(absolute, options.models or ())),
         glossaries=options.glossaries and options.glossaries.absolute(),
+        suggestions=options.suggestions and options.suggestions.absolute(),
         memory=[path.absolute() for path in options.memory or ()],
         runtime=replace(options.runtime, threads=options.runtime.threads or 1),
     )
@@ -202,6 +204,7 @@ def _application(
         records,
         log_text=options.logging.log_text,
         glossaries=None if options.glossaries is None else GlossaryStore(options.glossaries),
+        suggestions=None if options.suggestions is None else SuggestionFile(options.suggestions),
         documents=None if documents is None else DocumentJobs(service, documents),
         origins=tuple(options.access.cors or ()),
     )

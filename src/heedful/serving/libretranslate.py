@@ -244,7 +244,7 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
             "frontendTimeout": 500,
             "apiKeys": gateway.records.key_required,
             "keyRequired": gateway.records.key_required,
-            "suggestions": False,
+            "suggestions": gateway.suggestions is not None,
             "filesTranslation": gateway.documents is not None,
             "supportedFilesFormat": [] if gateway.documents is None else suffixes(),
             "fileLimit": limits.document_bytes,

@@ -109,6 +109,14 @@ class ServiceOptions:
     glossaries: Annotated[
         Path | None, Option("Store the clients' glossaries in this file.", metavar="FILE", is_file=True)
     ] = None
+    suggestions: Annotated[
+        Path | None,
+        Option(
+            "Store the better translations that clients send (/suggest) in this file.",
+            metavar="FILE",
+            is_file=True,
+        ),
+    ] = None
     memory: Annotated[
         list[Path] | None,
         Option(
