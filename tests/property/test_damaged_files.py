@@ -283,13 +283,13 @@ def make_log(folder: Path) -> None:
 
 def use_log(folder: Path) -> None:
     try:
-        read_curves(folder / "log.jsonl")
+        read_curves(folder)
     finally:
         EventLog(folder / "log.jsonl").drop_after(1)
 
 
 def draw_log(folder: Path) -> None:
-    curves = read_curves(folder / "log.jsonl")
+    curves = read_curves(folder)
     with TemporaryDirectory() as made:
         draw_curves({"A run": curves}, Path(made) / "curves.png")
 

@@ -190,7 +190,7 @@ def _read_events(log: Path) -> list[dict[str, Any]]:
                 break
         if not isinstance(event, dict):
             raise RunError(f"{log}: line {number:,} is not a JSON object; remove the line")
-        events.append(event)
+        events += [event] if event else []
     return events
 
 

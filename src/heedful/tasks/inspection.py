@@ -115,7 +115,7 @@ def _summarise_bundle(bundle: BundleContents) -> BundleSummary:
 
 
 def _summarise_run(path: Path) -> RunSummary:
-    curves = read_curves(path / LOG) if (path / LOG).exists() else Curves()
+    curves = read_curves(path) if (path / LOG).exists() else Curves()
     every = [*curves.training.values(), *curves.validation.values()]
     clocks = [group.get("seconds", Curve()).values for group in (curves.training, curves.validation)]
     checkpoints = sorted(

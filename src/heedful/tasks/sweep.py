@@ -133,7 +133,7 @@ def train_sweep(
         for number, point in enumerate(points)
         for seed in seeds or [training.config.train.seed]
     }
-    _check(training, [variant.output for variant in trainings.values()])
+    _check(training, {variant.output: variant.config for variant in trainings.values()})
     if training.overwrite:
         RunDirectory(training.output).set_aside()
     runs = _trained(training, points, trainings)
@@ -186,12 +186,12 @@ def _short_names(settings: Mapping[str, Any]) -> dict[str, str]:
     return {key: name if last.count(name) == 1 else key for key, name in zip(settings, last, strict=True)}
 
 
-def _check(training: Training, runs: Sequence[Path]) -> None:
+def _check(training: Training, runs: Mapping[Path, Config]) -> None:
     """Check that every run can start, or continue, before the first one takes its time."""
     config, output = training.config, training.output
     resume, overwrite = training.resume, training.overwrite
     if resume and not any((run / CONFIG).exists() for run in runs):
-        RunDirectory(runs[0]).check(resume=True, overwrite=False)
+        RunDirectory(next(iter(runs))).check(resume=True, overwrite=False)
     if overwrite:
         check_are_outside(output, text_files(config.data).values())
         if config.train.init is not None:
@@ -199,11 +199,11 @@ def _check(training: Training, runs: Sequence[Path]) -> None:
     if not resume:
         beside = (SEEDS_TABLE, SWEEP_TABLE, *(run.relative_to(output).parts[0] for run in runs))
         RunDirectory(output, beside).check(resume=False, overwrite=overwrite)
-    for run in runs:
+    for run, of_run in runs.items():
         is_there = resume and (run / CONFIG).exists()
         RunDirectory(run).check(resume=is_there, overwrite=overwrite)
         if is_there:
-            _check_same(load_config(run / CONFIG), config, run)
+            _check_same(load_config(run / CONFIG), of_run, run)
 
 
 def _check_same(before: Config, now: Config, run: Path) -> None:
@@ -212,7 +212,7 @@ def _check_same(before: Config, now: Config, run: Path) -> None:
         is_found = name.partition(".")[2] in RESOLVED or (name, value) == ("schedule.peak", 0.0)
         if not is_found:  # by the run itself
             raise ConfigError(
-                f"{name}={value!r}: {run} has {was!r}, and all runs have the same settings; leave it out, "
+                f"{name}={value!r}: {run} has {was!r}, and a run keeps its settings; leave it out, "
                 "or give another --output"
             )
 
