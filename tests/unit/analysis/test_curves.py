@@ -10,6 +10,7 @@ from heedful.errors import RunError
 
 
 def write_log(path: Path, *events: dict[str, object], tail: str = "") -> Path:
+    path.parent.mkdir(exist_ok=True)
     path.write_text("".join(json.dumps(event) + "\n" for event in events) + tail, encoding="utf-8")
     return path.parent
 
@@ -94,9 +95,11 @@ def test_several_runs_share_the_axes_and_differ_in_colour_or_style(tmp_path: Pat
 
 
 def test_runs_with_other_quantities_and_any_names_can_be_compared(tmp_path: Path) -> None:
-    one = read_curves(write_log(tmp_path / "one", step(10, 3.0)))
-    other = read_curves(write_log(tmp_path / "other", {"event": "validation", "step": 9, "chrf": 40.0}))
-    empty = read_curves(write_log(tmp_path / "empty", {"event": "start"}))
+    one = read_curves(write_log(tmp_path / "one" / "log.jsonl", step(10, 3.0)))
+    other = read_curves(
+        write_log(tmp_path / "other" / "log.jsonl", {"event": "validation", "step": 9, "chrf": 40.0})
+    )
+    empty = read_curves(write_log(tmp_path / "empty" / "log.jsonl", {"event": "start"}))
     names = ["_hidden", "a $\\frac$ <b>&", "漢字\x07"]
     draw_curves(dict(zip(names, (one, other, empty), strict=True)), tmp_path / "curves.svg")
     assert {"_hidden", "a $\\frac$ <b>&", "漢字\ufffd", "validation chrF"} <= set(
