@@ -132,7 +132,7 @@ def test_the_public_surface_is_pinned() -> None:
     errors = {"BundleError", "ConfigError", "CorpusError", "HeedfulError", "InputError"}
     classes = {
         "Bundle", "Config", "EvaluationReport", "Glossary", "ModelConfig", "Pair", "SearchOptions",
-        "SeedsResult", "SweepResult", "TrainResult", "Transformer", "TranslatedText", "Translation",
+        "SeedsResult", "TrainResult", "Transformer", "TranslatedText", "Translation",
         "Translator",
     }  # fmt: skip
     functions = {

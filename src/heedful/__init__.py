@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from heedful.tasks.evaluate import evaluate
     from heedful.tasks.exchange import export_model, import_model
     from heedful.tasks.seeds import SeedsResult
-    from heedful.tasks.sweep import SweepResult
     from heedful.tasks.synthetic import back_translate, distill
     from heedful.tasks.train import train
     from heedful.tasks.training import TrainResult
@@ -68,7 +67,6 @@ __all__ = [
     "Pair",
     "SearchOptions",
     "SeedsResult",
-    "SweepResult",
     "TrainResult",
     "Transformer",
     "TranslatedText",
@@ -122,7 +120,6 @@ _NAMES = {
     "tasks.evaluate": ("evaluate",),
     "tasks.exchange": ("export_model", "import_model"),
     "tasks.seeds": ("SeedsResult",),
-    "tasks.sweep": ("SweepResult",),
     "tasks.synthetic": ("back_translate", "distill"),
     "tasks.train": ("train",),
     "tasks.training": ("TrainResult",),

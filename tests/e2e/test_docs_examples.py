@@ -117,6 +117,14 @@ def sites() -> None:
             )
 
 
+def experiment() -> None:
+    """Write text, and the recipe that the page shows."""
+    write_sides(train=10, valid=3, test=3)
+    page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    [recipe] = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    Path("recipe.toml").write_text(recipe, encoding="utf-8")
+
+
 def memories() -> None:
     documents()
     Path("news.en").write_text("The house is small.\n", encoding="utf-8")
@@ -153,6 +161,7 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/glossaries.md": (large, {"translate"}),
     "docs/confidence.md": (judged, {"evaluate", "translate", "score"}),
     "docs/documents.md": (documents, {"translate"}),
+    "docs/experiments.md": (experiment, {"train", "evaluate", "plot"}),
     "docs/pairs.md": (sites, {"pairs", "inspect"}),
     "docs/memories.md": (memories, {"translate"}),
     "docs/corpus.md": (checked, {"inspect"}),
@@ -162,6 +171,7 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
 }
 FINE_TUNED = {"docs/adapt-a-published-one.md", "docs/company.md"}
 SLOW_PAGES = {
+    "docs/experiments.md",
     "docs/translator-in-an-afternoon.md",
     "docs/adapt-a-published-one.md",
     "docs/company.md",

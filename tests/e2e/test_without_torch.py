@@ -119,6 +119,7 @@ CALLS = {
     "align": ["BUNDLE", "--src", "SRC", "--tgt", "TGT"],
     "shortlist": ["BUNDLE", "--src", "SRC", "--tgt", "TGT", "--output", "NEW"],
     "inspect": ["SRC", "TGT"],
+    "pairs": ["DOCUMENT.txt", "DOCUMENT.txt", "--output", "NEW"],
     "plot": ["RUN"],
     "attention": ["BUNDLE", "the cat sleeps .", "--output", "NEW.json"],
     "push": ["BUNDLE", "ann/model"],
@@ -155,7 +156,8 @@ VALUES = {
     "document_bytes": "100", "document_characters": "100", "documents": "3", "document_seconds": "9",
     "replicas": "2", "max_replicas": "3", "models_per_replica": "1", "preset": "tiny",
     "settings": "data.max_length=50",
-    "flag": "10%",
+    "flag": "10%", "valid": "NEW.txt", "test": "NEW.txt", "left_out": "NEW.txt", "held_out": "0.2",
+    "min_confidence": "0.6", "bridge": "BUNDLE", "suggestions": "NEW",
 }  # fmt: skip
 NEEDED = {
     **{name: ["--sample"] for name in ("temperature", "top_k", "top_p", "min_p", "epsilon", "seed")},

@@ -43,7 +43,7 @@ class GroupedCommand(TyperCommand):
         """Return the options that take the text of this command, as the end of a message."""
         names = {name for parameter in self.params for name in parameter.opts}
         if "--input" in names:
-            if Path(argument).is_file():
+            if " " not in argument:
                 return f": give the text with -i {argument}, or < {argument}"
             return f": write echo {shlex.quote(argument)} | heedful {self.name} RUN, or give a file with -i"
         files = [name for name in ("--src", "--tgt", "--ref") if name in names]

@@ -153,13 +153,17 @@ class Glossary:
                 raise InputError(f"{path}: line {number:,}: {error}") from None
         return cls(tuple(entries.values()))
 
-    def check_writable(self, tokenizer: Tokenizer, path: str = "glossary") -> None:
-        """Check that a vocabulary has at least one target form of each term.
+    def check_writable(
+        self, tokenizer: Tokenizer, path: str = "glossary", *, texts: Sequence[str] | None = None
+    ) -> None:
+        """Check that a vocabulary has at least one target form of each term, or of those in some texts.
 
         Raises:
             InputError: naming the file and the line, or the term, and what the vocabulary lacks.
         """
         for entry, lacking in _unwritable(self, tokenizer):
+            if texts is not None and not any(entry in self.applicable(text) for text in texts):
+                continue
             where = f"line {entry.line:,}" if entry.line else repr(str(entry.source))
             raise InputError(
                 f"{path}: {where}: {str(entry.targets[0])!r} has {lacking!r}, which the vocabulary lacks; "

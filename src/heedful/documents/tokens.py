@@ -353,7 +353,7 @@ _BLOCKS = ENDS_PARAGRAPH | {
 # What is no tag: bars between forms of plurals, marks of lines, unambiguous marks of Markdown.
 _LAYOUT = re.compile(
     r"""
-    (?P<bar> [^\S\r\n]++ \| (?! \| ) [^\S\r\n]++
+    (?P<bar> (?<! [^\S\r\n] ) [^\S\r\n]++ \| (?! \| ) [^\S\r\n]++
             (?: (?: \{\d++\} | [\[\]] [\d*]++ , [\w*]++ [\[\]] ) [ ]++ )?+
         | (?<= \w ) \| (?= \w ) )
     | (?P<item> ^ [ \t]*+ (?: \#{1,6}+ | [-*+>\u2022] ) [ \t]++ (?= \S ) )

@@ -480,7 +480,9 @@ class _Run:
         if route is None:
             shutil.copyfile(file, result)
             return
-        job = Job(route, self._turn, service.terms(route, request.glossary), progress=self._add_characters)
+        job = Job(
+            route, self._turn, service.terms(route, request.glossary, texts), progress=self._add_characters
+        )
         self._started = time.monotonic()
 
         def translate(requests: Sequence[Request]) -> list[Translation]:

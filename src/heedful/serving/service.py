@@ -236,12 +236,14 @@ class TranslationService:
         is_done = guess.language == target
         return guess, None if is_done else self.catalogue.required_route(guess.language, target)
 
-    def terms(self, route: Route, glossary: Callable[[Pair], Glossary] | None) -> Glossary | None:
+    def terms(
+        self, route: Route, glossary: Callable[[Pair], Glossary] | None, texts: Sequence[str] = ()
+    ) -> Glossary | None:
         """Return the terms of a route; a large glossary takes seconds at first.
 
         Raises:
             RefusedError: there is no such glossary, the route is through another language, or the vocabulary
-                of its model lacks a character of a term.
+                of its model lacks a character of a term in the texts.
         """
         if glossary is None:
             return None
@@ -254,7 +256,7 @@ class TranslationService:
         terms, tokenizer = glossary(leg).prepared(), self._queue_of[leg].model.tgt_tokenizer
         if tokenizer is not None:
             try:
-                terms.check_writable(tokenizer)
+                terms.check_writable(tokenizer, texts=texts)
             except InputError as error:
                 raise InvalidError(str(error)) from None
         return terms
@@ -303,7 +305,8 @@ class TranslationService:
             return Answer(text=read.text, source=guess.language, probability=guess.probability)
         glossary = None
         if request.glossary is not None:
-            glossary = await asyncio.to_thread(self.terms, route, request.glossary)
+            sentences = [sentence.source.text for sentence in work.sentences]
+            glossary = await asyncio.to_thread(self.terms, route, request.glossary, sentences)
         job = Job(route, turn, glossary, request.alternatives)
         while work.requests:
             work = work.settle(await self.translate_sentences(work.requests, job))

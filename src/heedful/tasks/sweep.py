@@ -54,9 +54,6 @@ class SweepPoint:
 class SweepResult:
     """Results of the same training with several values of settings.
 
-    >>> sweep.best.settings
-    {'schedule.peak': 0.002}
-
     Attributes:
         points: the runs of each combination of values, in order.
         metric: the score that `valid.metric` names, which chooses the best point.

@@ -202,9 +202,7 @@ def _place_of_target(
 def _with_target(config: Config, tokenizers: TokenizerPair, language: str) -> Config:
     place = _place_of_target(config, tokenizers)
     if place is None:
-        only = config.languages.target
-        into = f"into {only} alone" if only else "into one language only"
-        raise InputError(f"tgt_lang={language!r}: this model translates {into}; leave it out")
+        raise InputError(f"tgt_lang={language!r}: this model translates into one language only; leave it out")
     tag = _tag("tgt_lang", language, tokenizers.src if place == "source" else tokenizers.tgt)
     if place == "start":
         start_id = tokenizers.tgt.tag_id(tag)

@@ -334,7 +334,7 @@ def test_what_is_well_formed_in_xml_stays_so_with_its_declarations(before: str, 
     [
         ("<row><cell>A dog</cell>\n<cell>A cat</cell></row>", ["A dog", "A cat"]),
         ("<a>one</a> and <b>two</b>", ["one and two"]),
-        ("<p>你好<x id='1'/>世界</p><p>家很小<br/>狗睡觉</p>", ["你好世界", "家很小 狗睡觉"]),
+        ("<p>你好<x id='1'/>世界</p><p>家很小<br/>狗睡觉</p>", ["你好世界", "家很小", "狗睡觉"]),
         ("</x><a>one</a><a>two", ["one", "two"]),
         # A name that is inside a text here, and around one there.
         ("<p>A <b>red</b> dog</p><row><b>A dog</b><b>A cat</b></row>", ["A red dog", "A dog", "A cat"]),

@@ -43,7 +43,7 @@ def test_another_setting_is_another_tokenizer() -> None:
 def test_a_missing_library_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nllb_pair().save(tmp_path)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(MissingExtraError, match=re.escape(install_hint("interop"))):
+    with pytest.raises(MissingExtraError, match=re.escape(install_hint("tokenizers"))):
         TokenizerPair.load(tmp_path)
 
 
