@@ -89,7 +89,7 @@ class Runner:
         added = [parse_override(each) for each in self.added.get("train", ()) if each != "--set"]
 
         def load(path: Path | None, *, preset: str | None, overrides: list[tuple[str, Any]]) -> Config:
-            return load_config(path, preset=preset, overrides=[*overrides, *added])
+            return load_config(path, preset=preset, overrides={**dict(overrides), **dict(added)})
 
         with patch.object(train, "load_config", load), redirect_stdout(io.StringIO()) as out:
             exec(compile(text, page, "exec"), self.names)

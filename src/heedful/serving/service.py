@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from heedful import Glossary, Pair, Translation
+from heedful import Glossary, InputError, Pair, Translation
 from heedful.decoding import PlacedTerm
 from heedful.documents import TagRules, Template, read_text
-from heedful.errors import InputError
 from heedful.serving.languages import Catalogue, Detector, LanguageGuess, Route
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics

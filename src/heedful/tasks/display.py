@@ -1,6 +1,5 @@
 """The display of training on stderr: a progress bar in a terminal or a notebook, plain lines elsewhere."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -32,7 +31,7 @@ def training_display(*, is_plain: bool = True) -> Iterator[Callable[[Event], Non
     Elsewhere it writes plain lines, or nothing without `is_plain`.
     """
     console = _LastingConsole(stderr=True, highlight=False, soft_wrap=True)
-    if not (sys.stderr.isatty() or console.is_jupyter):
+    if not (console.is_terminal or console.is_jupyter):
         yield PlainDisplay(console) if is_plain else (lambda _: None)
         return
     columns = (
