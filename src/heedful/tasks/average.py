@@ -1,21 +1,17 @@
 """Average the newest checkpoints of a run into a bundle (6.1)."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from heedful.decoding.aligner import ALIGNER_FILE
 from heedful.errors import CheckpointError, RunError
-from heedful.ops.lora import add_adapters, without_adapters
 from heedful.runtime.durable import new_directory
-from heedful.storage.bundle import Bundle, load_bundle, save_bundle
+from heedful.storage.bundle import save_bundle
 from heedful.storage.description import bundle_file_names, resolve_bundle, runs_inside
-from heedful.storage.torch_weights import load_weights
 from heedful.tasks.card import front_matter
+from heedful.tasks.checkpoints import bundle_of_checkpoints
 from heedful.tasks.directory import CHECKPOINTS, CONFIG
 from heedful.tasks.options import Notify, say_nothing
-from heedful.training.averaging import average_weights
-from heedful.training.checkpoint import is_complete, list_checkpoints
+from heedful.training.checkpoint import list_checkpoints
 
 
 def average(run: Path, output: Path, *, last: int = 5, notify: Notify = say_nothing) -> list[Path]:
@@ -47,19 +43,3 @@ def average(run: Path, output: Path, *, last: int = 5, notify: Notify = say_noth
             "learn one with heedful align --learn"
         )
     return checkpoints
-
-
-def bundle_of_checkpoints(run: Path, checkpoints: Sequence[Path]) -> Bundle:
-    """Return the mean of checkpoints, with all but the weights from a bundle of the run; nothing is written.
-
-    Raises:
-        CheckpointError: one is damaged.
-    """
-    if damaged := next((path for path in checkpoints if not is_complete(path)), None):
-        raise CheckpointError(f"{damaged}: truncated or altered (checksum differs); remove it, try again")
-    bundle = load_bundle(run)
-    if bundle.config.lora.rank:
-        add_adapters(bundle.model, bundle.config.lora)
-    load_weights(bundle.model, average_weights(checkpoints), checkpoints[-1])
-    network = without_adapters(bundle.model)
-    return replace(bundle, network=network, path=None, scores={}, calibration=None)

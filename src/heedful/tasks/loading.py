@@ -164,7 +164,7 @@ def _loaded(path: Path) -> Bundle:
     checkpoints = path.absolute().parent
     if checkpoints.name != "checkpoints" or not (path / WEIGHTS_FILE).is_file():
         return load_bundle(local_bundle(path))
-    from heedful.tasks.average import bundle_of_checkpoints  # training, which needs torch
+    from heedful.tasks.checkpoints import bundle_of_checkpoints  # training, which needs torch
 
     return bundle_of_checkpoints(checkpoints.parent, [path])
 
