@@ -52,6 +52,7 @@ def test_pairs_of_two_folders_are_text_to_train_on() -> None:
 def test_formats_and_languages_in_names_may_differ() -> None:
     pages(("site/{}.en-US.html", "site/{}.de.html"))
     Path("site/1.de.html").unlink()
+    Path("site/1.de-old.txt").write_text("Ein Haus.", "utf-8")
     document = docx.Document()
     for _, german in PAIRS[SIZE : 2 * SIZE]:
         document.add_paragraph(german)
@@ -72,6 +73,7 @@ def test_what_is_left_out_is_listed_with_its_reason() -> None:
     left = [(row["side"], row["document"], row["reason"].split(":")[0]) for row in rows(Path("left.tsv"))]
     assert ("source", "3.html", "no document of the other side has its name") in left
     assert ("target", "4.docx", "it cannot be read") in left
+    assert ("source", "4.html", "the document that belongs to it cannot be read") in left
     missing = [place for place in left if place[:2] == ("source", "5.html")]
     assert len(missing) >= 20
     pairs = rows(Path("pairs.tsv"))
@@ -87,12 +89,15 @@ def test_what_is_left_out_is_listed_with_its_reason() -> None:
         (("en", "de", "-o", "p.tsv", "--min-confidence", "2"), "--min-confidence"),
         (("en", "de", "-o", "no/p.tsv"), "no/p.tsv"),
         (("en", "other", "-o", "p.tsv"), "--src-lang"),
+        (("en/1.html", "de/1.html", "-o", "p.tsv", "--valid", "v.tsv"), "too few documents"),
+        (("en/1.html", "other/y.docx", "-o", "p.tsv"), "y.docx"),
     ],
 )
 def test_bad_input_is_one_line(arguments: tuple[str, ...], named: str) -> None:
     pages()
     Path("other").mkdir()
     Path("other/x.txt").write_text("Ein Haus.", "utf-8")
+    Path("other/y.docx").write_text("Ein Haus.", "utf-8")
     done = heedful("pairs", *arguments)
     assert done.code != 0
     assert named in done.err.splitlines()[-1]

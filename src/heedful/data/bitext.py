@@ -197,41 +197,39 @@ def _learned(documents: Sequence[tuple[_Coded, _Coded, Sequence[Bead]]]) -> tupl
 def _aligned(src: _Coded, tgt: _Coded, knowledge: _Knowledge, rounds: int) -> list[Bead]:
     """Return the beads of two documents; a long one is aligned in windows that overlap."""
     beads: list[Bead] = []
-    at = [0, 0]
+    at = (0, 0)
     while True:
-        ends = [min(len(side), start + _WINDOW) for side, start in zip((src, tgt), at, strict=True)]
+        ends = min(len(src), at[0] + _WINDOW), min(len(tgt), at[1] + _WINDOW)
         left = [np.arange(start, end) for start, end in zip(at, ends, strict=True)]
-        new = _peeled(src, tgt, left, knowledge, rounds)
-        if ends == [len(src), len(tgt)]:
-            return sorted([*beads, *new], key=lambda bead: (bead.src[0], bead.tgt[0]))
-        sure = [
-            bead
-            for bead in new
-            if bead.src[-1] < at[0] + _WINDOW - _OVERLAP and bead.tgt[-1] < at[1] + _WINDOW
-        ]
-        beads += sure
-        following = [max([bead.src[-1] for bead in sure], default=ends[0] - 1) + 1]
-        following.append(max([bead.tgt[-1] for bead in sure], default=ends[1] - 1) + 1)
+        in_order, *others = _peeled(src, tgt, left, knowledge, rounds)
+        found = [*in_order, *chain.from_iterable(others)]
+        if ends == (len(src), len(tgt)):
+            return sorted([*beads, *found], key=lambda bead: (bead.src[0], bead.tgt[0]))
+        sure = [bead for bead in in_order if bead.src[-1] < ends[0] - _OVERLAP]
+        following = (sure[-1].src[-1] + 1, sure[-1].tgt[-1] + 1) if sure else ends
+        beads += [bead for bead in found if bead.src[-1] < following[0] and bead.tgt[-1] < following[1]]
         at = following
 
 
-def _peeled(src: _Coded, tgt: _Coded, left: list[Integers], knowledge: _Knowledge, rounds: int) -> list[Bead]:
-    """Return the beads among sentences: those in order, then those in order of what is left, and so on."""
-    beads: list[Bead] = []
+def _peeled(
+    src: _Coded, tgt: _Coded, left: list[Integers], knowledge: _Knowledge, rounds: int
+) -> list[list[Bead]]:
+    """Return the beads among sentences that are in order, then those in order of what is left, and so on."""
+    found: list[list[Bead]] = []
     for _ in range(rounds):
-        if not all(map(len, left)):
-            break
-        scores = _scores(src.only(left[0]), tgt.only(left[1]), knowledge)
-        new = [
+        scores = _scores(src.only(left[0]), tgt.only(left[1]), knowledge) if all(map(len, left)) else {}
+        beads = [
             Bead(left[0][start:end].tolist(), left[1][first:last].tolist(), probability)
             for start, end, first, last, probability in _probable(scores)
         ]
-        if not new:
+        found.append(sorted(beads, key=lambda bead: bead.src[0]))
+        if not beads:
             break
-        beads += new
-        used = [[*chain.from_iterable(numbers)] for numbers in ((b.src for b in new), (b.tgt for b in new))]
-        left = [np.setdiff1d(numbers, gone) for numbers, gone in zip(left, used, strict=True)]
-    return beads
+        used_src, used_tgt = (
+            [*chain.from_iterable(side)] for side in ((b.src for b in beads), (b.tgt for b in beads))
+        )
+        left = [np.setdiff1d(left[0], used_src), np.setdiff1d(left[1], used_tgt)]
+    return found
 
 
 def _scores(src: _Coded, tgt: _Coded, knowledge: _Knowledge) -> Scores:
@@ -359,6 +357,8 @@ def _copies(sentences: Sequence[Sequence[int]], size: int) -> Floats:
 
 def _probable(scores: Scores) -> Iterator[tuple[int, int, int, int, float]]:
     """Yield start and end in source and target of the beads with a probability over one half, and it."""
+    if not scores:
+        return
     before = _sums_over_ways(scores)
     turned = {shape: np.full_like(score, -np.inf) for shape, score in scores.items()}
     for (rows, columns), score in scores.items():

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path, PurePath
 
 from heedful.bulk.documents import documents_in
@@ -31,10 +32,13 @@ from heedful.text.sentences import split_sentences
 _HEAD = ("src", "tgt", "confidence", "document", "place")
 _LEFT_HEAD = ("side", "document", "place", "reason", "text")
 # A language, perhaps with a region, in the name of a file: a word between marks.
-_CODE = r"(?i)(?:^|(?<=[._/ -])){}(?:[-_][a-z]{{2,4}})?(?:$|(?=[._/ -]))"
+_CODE = r"(?:^|(?<=[._/ -]))(?i:{})(?:[-_](?:[A-Z]{{2}}|[A-Z][a-z]{{3}}|[0-9]{{3}}))?(?:$|(?=[._/ -]))"
 _NO_COUNTERPART, _UNSURE = "no counterpart was found", "the confidence is too low"
 _NOT_NAMED, _TWICE = "no document of the other side has its name", "another document has the same name"
-_SEEN = "held out, but its source is in the training pairs, too"
+_SEEN = "held out, but its source is in the pairs of other documents, too"
+_UNREADABLE = "it cannot be read"
+_NO_CODE, _PARTNER = "its name has no language", "the document that belongs to it cannot be read"
+_SIDES = ("source", "target")
 Row = Sequence[str]
 Report = Callable[[str, float], object]  # of a phase and its progress, 0 to 1
 
@@ -46,7 +50,7 @@ class DocumentPairs:
     Attributes:
         pairs: the numbers of pairs by the files that they were written to.
         documents: the number of source documents with a target document.
-        share: the share of their source sentences that are in pairs.
+        share: the share of their source sentences that are in pairs, those held out twice included.
         left_out: the numbers of documents and sentences that are in no pair, by reason.
     """
 
@@ -131,11 +135,18 @@ def align_documents(task: DocumentAlignment) -> DocumentPairs:
     )
     left_out = _LeftOut()
     documents = [*_read(task, left_out, report)]
+    num_held_out = sum(path is not None for path in outputs[1:3])
+    unreadable = next((row[3] for row in left_out.rows if row[3].startswith(_UNREADABLE)), "")
     refuse_if(
+        (not documents and unreadable, f"{source}, {target}: no two documents can be aligned: {unreadable}"),
         (
             not documents,
             f"{source}, {target}: no documents belong together by their names; give the codes in them with "
             "--src-lang and --tgt-lang",
+        ),
+        (
+            len(documents) <= num_held_out,
+            f"{source}, {target}: too few documents to hold some out; leave --valid and --test out",
         ),
         error=InputError,
     )
@@ -157,11 +168,11 @@ def align_documents(task: DocumentAlignment) -> DocumentPairs:
                 head = _LEFT_HEAD if path is outputs[3] else _HEAD
                 lines = "".join("\t".join(row) + "\n" for row in (head, *table))
                 stack.enter_context(atomic_output(path)).write(lines.encode())
-    used = sum(len(bead.src) for found in beads for bead in found if bead.confidence >= task.min_confidence)
+    sure = [bead for bead in chain.from_iterable(beads) if bead.confidence >= task.min_confidence]
     return DocumentPairs(
         pairs={str(path): len(table) for path, table in tables[:3] if path is not None},
         documents=len(documents),
-        share=used / max(1, sum(len(src.texts) for src, _ in documents)),
+        share=sum(len(bead.src) for bead in sure) / max(1, sum(len(src.texts) for src, _ in documents)),
         left_out=left_out.by_reason(),
     )
 
@@ -170,44 +181,49 @@ def _read(
     task: DocumentAlignment, left_out: _LeftOut, report: Report
 ) -> Iterator[tuple[_Document, _Document]]:
     """Yield the sentences of documents that belong together; a document that cannot be read is left out."""
-    sides = [Path(task.source), Path(task.target)]
-    matched = [*_matched(sides, (task.src_lang, task.tgt_lang), left_out)]
+    roots = [Path(task.source), Path(task.target)]
+    matched = [*_matched(roots, (task.src_lang, task.tgt_lang), left_out)]
     for number, paths in enumerate(matched, start=1):
-        read = []
-        for side, root, path in zip(("source", "target"), sides, paths, strict=True):
+        read: dict[str, _Document] = {}
+        for side, root, path in zip(_SIDES, roots, paths, strict=True):
             name = path.name if path == root else path.relative_to(root.resolve()).as_posix()
             try:
-                read.append(_Document.read(path, name))
+                read[side] = _Document.read(path, name)
             except HeedfulError as error:
-                left_out.document(side, name, f"it cannot be read: {error}")
-        if len(read) == len(paths):
-            yield read[0], read[1]
+                left_out.document(side, name, f"{_UNREADABLE}: {error}")
+        if len(read) == len(_SIDES):
+            yield read["source"], read["target"]
+        else:
+            for side, document in read.items():
+                left_out.document(side, document.name, _PARTNER)
         report("read", number / len(matched))
 
 
 def _matched(
-    sides: Sequence[Path], codes: tuple[str | None, str | None], left_out: _LeftOut
+    roots: Sequence[Path], codes: tuple[str | None, str | None], left_out: _LeftOut
 ) -> Iterator[tuple[Path, Path]]:
     """Yield the paths of documents that belong together, in the order of the sources."""
-    if all(path.is_file() for path in sides):
-        yield sides[0], sides[1]
+    if all(path.is_file() for path in roots):
+        yield roots[0], roots[1]
         return
+    is_shared = roots[0].resolve() == roots[1].resolve()
     by_key: list[dict[str, Path]] = []
-    for side, root, code in zip(("source", "target"), sides, codes, strict=True):
+    without_code: list[set[str]] = []
+    for side, root, code in zip(_SIDES, roots, codes, strict=True):
         files = documents_in(root)
-        keys: dict[str, Path] = {}
-        is_shared = sides[0].resolve() == sides[1].resolve()
+        by_key.append({})
+        without_code.append(set())
         for name in files.documents:
             key, has_code = _key(name, code)
             if is_shared and not has_code:
-                continue
-            if key in keys:
+                without_code[-1].add(name)
+            elif by_key[-1].setdefault(key, files.path / name) != files.path / name:
                 left_out.document(side, name, _TWICE)
-            keys.setdefault(key, files.path / name)
-        by_key.append(keys)
-    for side, own, others in (("source", by_key[0], by_key[1]), ("target", by_key[1], by_key[0])):
-        for key in sorted(own.keys() - others.keys()):
-            left_out.document(side, own[key].name, _NOT_NAMED)
+    for name in sorted(without_code[0] & without_code[1]):
+        left_out.document("source", name, _NO_CODE)
+    for side, root, named, others in zip(_SIDES, roots, by_key, by_key[::-1], strict=True):
+        for key in sorted(named.keys() - others.keys()):
+            left_out.document(side, named[key].relative_to(root.resolve()).as_posix(), _NOT_NAMED)
     yield from ((path, by_key[1][key]) for key, path in by_key[0].items() if key in by_key[1])
 
 
@@ -261,7 +277,7 @@ def _parts(
 ) -> list[list[Row]]:
     """Return the rows for training, validation and test, each with whole documents.
 
-    A pair that is held out is left out if its source is in the training pairs, too.
+    A pair that is held out is left out if its source is in an earlier part, too.
     """
     order = random.Random(1).sample(range(len(documents)), len(documents))
     size = max(1, round(share * len(documents)))
@@ -273,10 +289,10 @@ def _parts(
             order = order[size:]
     for number, rows in enumerate(documents):
         parts[of_document.get(number, 0)].extend(rows)
-    seen = {row[0] for row in parts[0]}
-    for part in (1, 2):
-        for row in parts[part]:
-            if row[0] in seen:
-                left_out.rows.append(("both", row[3], row[4], _SEEN, row[0]))
-        parts[part] = [row for row in parts[part] if row[0] not in seen]
+    seen: set[str] = set()
+    for part, rows in enumerate(parts):
+        repeated = [row for row in rows if part and row[0] in seen]
+        left_out.rows.extend(("both", row[3], row[4], _SEEN, row[0]) for row in repeated)
+        parts[part] = [row for row in rows if not part or row[0] not in seen]
+        seen.update(row[0] for row in rows)
     return parts
