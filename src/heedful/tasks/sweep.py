@@ -64,9 +64,16 @@ class SweepResult:
 
     @property
     def best(self) -> SweepPoint:
-        """The point with the best mean of the metric: the lowest nll, or the highest of another."""
+        """The point with the best mean of the metric: the lowest nll, or the highest of another.
+
+        Points that lack a run, which could not be finished, come last: their means are not comparable.
+        """
         sign = 1.0 if self.metric == "nll" else -1.0
-        return min(self.points, key=lambda point: sign * point.results.mean.get(self.metric, sign * math.inf))
+
+        def rank(point: SweepPoint) -> tuple[int, float]:
+            return -len(point.results.runs), sign * point.results.mean.get(self.metric, sign * math.inf)
+
+        return min(self.points, key=rank)
 
     def rows(self) -> list[list[str]]:
         """Return a table as text: its head, and a row for each point, the best one with a star."""

@@ -40,6 +40,13 @@ def test_the_best_point_has_the_lowest_nll_or_the_highest_other_score(
     assert sweep_of(metric, *scores).best.settings == {"x": best}
 
 
+def test_a_point_that_lacks_a_run_is_not_the_best() -> None:
+    both = SeedsResult({1: RUN, 2: RUN}, {1: {"bleu": 1.0}, 2: {"bleu": 2.0}})
+    one = SeedsResult({1: RUN}, {1: {"bleu": 9.0}})
+    sweep = SweepResult([SweepPoint({"x": 1}, one), SweepPoint({"x": 2}, both)], "bleu")
+    assert sweep.best.settings == {"x": 2}
+
+
 def test_each_run_of_a_sweep_is_the_run_of_its_settings(tmp_path: Path) -> None:
     arguments = ["train", *write_pairs(tmp_path), *as_options(QUICK | {"schedule.name": "constant"})]
     output = tmp_path / "rates"
