@@ -85,7 +85,10 @@ def test_what_is_left_out_is_listed_with_its_reason() -> None:
     ("arguments", "named"),
     [
         (("en", "nowhere", "-o", "p.tsv"), "nowhere"),
-        (("en", "de", "-o", "p.tsv", "--valid", "p.tsv"), "two outputs"),
+        (("en", "de", "-o", "p.tsv", "--valid", "p.tsv"), "--valid"),
+        (("en", "de", "-o", "en/1.html"), "is the input too"),
+        (("en", "de", "-o", "p.tsv", "--left-out", "de/2.html"), "is the input too"),
+        (("en", "de", "-o", "-"), "/dev/stdout"),
         (("en", "de", "-o", "p.tsv", "--min-confidence", "2"), "--min-confidence"),
         (("en", "de", "-o", "no/p.tsv"), "no/p.tsv"),
         (("en", "other", "-o", "p.tsv"), "--src-lang"),

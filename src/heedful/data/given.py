@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import CorpusError
-from heedful.runtime.durable import write_atomically
+from heedful.runtime.durable import why_not_written, write_atomically
 from heedful.settings.arguments import is_stream
 
 _LINE_ENDS = re.compile(r"[\r\n]+")
@@ -28,9 +28,13 @@ def with_files(values: Mapping[str, Any], run: Path) -> dict[str, Any]:
         run: the run directory.
 
     Raises:
-        CorpusError: an item of a list is no text, or no pair of texts.
+        CorpusError: an item of a list is no text, or no pair of texts; a list only names a file; a folder
+            cannot be made.
     """
-    named, folder = dict(values), run.with_name(f"{run.name}.text")
+    beside = run if run.name not in ("", "..") else run.resolve()
+    if not beside.name:
+        raise CorpusError(f"{run}: is no place for a run; give another output")
+    named, folder = dict(values), beside.with_name(f"{beside.name}.text")
     for key, value in values.items():
         name = key.rpartition(".")[2]
         if name == "corpora" and is_series(value):
@@ -58,11 +62,16 @@ def file_of(texts: Any, folder: Path, name: str) -> str:  # noqa: ANN401 (what a
         if not isinstance(text, str):
             raise CorpusError(f"{name}: number {number:,} is {type(text).__name__}: must be a text")
         lines.append(_LINE_ENDS.sub(" ", text) + "\n")
+    if len(lines) == 1 and Path(lines[0].strip()).is_file():
+        raise CorpusError(f"{name}: {lines[0].strip()} is a file; give its name without a list")
     content = "".join(lines).encode("utf-8", "surrogatepass")  # which the reader refuses, with the line
     path = folder / f"{name}-{hashlib.sha256(content).hexdigest()[:12]}.txt"
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content)
+        except OSError as error:
+            raise CorpusError(f"{folder}: {why_not_written(error)}") from None
     return str(path)
 
 

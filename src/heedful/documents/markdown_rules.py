@@ -1,7 +1,8 @@
 """The parser of Markdown: CommonMark, tables, and what generators and editors read in a page besides.
 
 Two tables of patterns are rules of the parser. Lines that are code or data are blocks of their own, and marks
-inside a text are inline tokens. Marks are tried first, so `\\(x\\)` is a mark and no escape; inside a code span, nothing is.
+inside a text are inline tokens. Marks are tried before escapes and HTML; inside a code
+span, nothing is a mark.
 """
 
 import re
@@ -66,7 +67,8 @@ _LITERAL = re.compile(
     | \[TOC\] | \[\[_TOC_\]\] | -+8<-+ .* | <<<[ ] .* | \([\w-]++\)= | ///+
     # Directives, with their options; containers. A title is the last on its line, or in brackets.
     | (?P<container> :::++ ) [ \t]*+ (?:
-        \{{ [\w:-]++ \}} (?: [ \t]++ (?P<title_of_directive> [^\W\d_] .*? ) )?
+        \{{ [\w:-]++ \}} (?: [ \t]++
+            (?P<title_of_directive> [^\W\d_] [^ \t\n]*+ (?: [ \t]++ [^ \t\n]++ )*+ ) )?
             (?: \n [ \t]*+ : [\w-]++ : .*+ )*+
         | (?: [\w-]++ | \{{[^{{}}\n]*+\}} ) [ \t]++ (?: \| [ \t]++ )?+
             (?P<title_of_container> [^\W\d_] [^={{}}\n]*+ )

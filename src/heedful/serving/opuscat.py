@@ -117,7 +117,7 @@ def _add_translations(routes: APIRouter, gateway: Gateway) -> None:
         """Translate a list of texts, which are in the cache when they are asked for one by one."""
         fields = await read_fields(request, gateway.service.limits, _Fields)
         texts = fields.pop(ITEMS, None)
-        if not texts or not all(isinstance(text, str) for text in texts):
+        if not texts or not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise InvalidError("Invalid request: the body must be a list of texts")
         parameters = _Fields.model_validate(dict(request.query_params))
         most = gateway.service.limits.texts

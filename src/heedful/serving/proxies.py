@@ -16,8 +16,8 @@ class ProxyHeaders(ProxyHeadersMiddleware):
             given = dict(scope["headers"])
             prefix = given.get(b"x-forwarded-prefix", b"").decode("latin-1").strip(" /")
             if prefix:
-                path = scope["path"].removeprefix(f"/{prefix}")
-                scope = {**scope, "root_path": f"/{prefix}", "path": path or "/"}
+                path = f"{scope['path']}/".removeprefix(f"/{prefix}/").removesuffix("/")
+                scope = {**scope, "root_path": f"/{prefix}", "path": f"/{path.removeprefix('/')}"}
             if b"x-forwarded-host" in given:
                 host = given[b"x-forwarded-host"].partition(b",")[0].strip()
                 others = [(name, value) for name, value in scope["headers"] if name != b"host"]

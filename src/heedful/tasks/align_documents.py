@@ -26,7 +26,7 @@ from heedful.settings.options import Languages, Runtime
 from heedful.spans.spanned_text import has_letters
 from heedful.tasks.loading import load_translator
 from heedful.tasks.options import DocumentAlignment
-from heedful.tasks.output_checks import check_output
+from heedful.tasks.output_checks import check_output, check_outputs_differ
 from heedful.text.sentences import split_sentences
 
 _HEAD = ("src", "tgt", "confidence", "document", "place")
@@ -38,6 +38,7 @@ _NOT_NAMED, _TWICE = "no document of the other side has its name", "another docu
 _SEEN = "held out, but its source is in the pairs of other documents, too"
 _UNREADABLE = "it cannot be read"
 _NO_CODE, _PARTNER = "its name has no language", "the document that belongs to it cannot be read"
+_OUTPUTS = ("--output", "--valid", "--test", "--left-out")
 _SIDES = ("source", "target")
 Row = Sequence[str]
 Report = Callable[[str, float], object]  # of a phase and its progress, 0 to 1
@@ -128,11 +129,11 @@ def align_documents(task: DocumentAlignment) -> DocumentPairs:
     ]
     written = [path for path in outputs if path is not None]
     source, target = Path(task.source), Path(task.target)
+    refuse_if((Path("-") in written, "-: give the name of a file, or /dev/stdout"), error=InputError)
+    check_outputs_differ(dict(zip(_OUTPUTS, outputs, strict=True)))
+    inputs = [*_paths(source), *_paths(target)]
     for output in written:
-        check_output(output, inputs=[source, target])
-    refuse_if(
-        (len({*written}) < len(written), "two outputs have one name; give each its own"), error=InputError
-    )
+        check_output(output, inputs=inputs, models=[] if task.bridge is None else [Path(task.bridge)])
     left_out = _LeftOut()
     documents = [*_read(task, left_out, report)]
     num_held_out = sum(path is not None for path in outputs[1:3])
@@ -197,6 +198,14 @@ def _read(
             for side, document in read.items():
                 left_out.document(side, document.name, _PARTNER)
         report("read", number / len(matched))
+
+
+def _paths(root: Path) -> list[Path]:
+    """Return the documents of a side."""
+    if root.is_file():
+        return [root]
+    files = documents_in(root)
+    return [files.path / name for name in files.documents]
 
 
 def _matched(
