@@ -57,3 +57,28 @@ def test_names_of_files_stay_and_every_corpus_is_looked_at(tmp_path: Path) -> No
 def test_what_is_no_text_is_named(values: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"number [12]"):
         with_files(values, tmp_path / "run")
+
+
+def test_a_list_that_only_names_a_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "train.en"
+    file.write_text("a dog\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match="without a list"):
+        with_files({"data.src": [str(file)]}, tmp_path / "run")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.text").write_text("mine", encoding="utf-8")
+    with pytest.raises(CorpusError, match=r"run\.text"):
+        with_files({"data.src": SRC}, tmp_path / "run")
+    assert (tmp_path / "run.text").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_run_in_the_working_directory_has_its_texts_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    named = with_files({"data.src": SRC}, Path())
+    assert Path(named["data.src"]).parent == tmp_path / "here.text"
+    with pytest.raises(CorpusError):
+        with_files({"data.src": SRC}, Path("/"))

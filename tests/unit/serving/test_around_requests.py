@@ -46,6 +46,11 @@ def test_addresses_of_documents_are_those_that_the_proxy_names(tmp_path: Path, p
     assert answer.json()["translatedFileUrl"].startswith("https://t.example/mt/download_file/")
 
 
+def test_a_prefix_ends_at_a_slash() -> None:
+    assert ask("GET", "/languages", headers={"X-Forwarded-Prefix": "/l"}).status_code == 200
+    assert ask("GET", "/mt", headers={"X-Forwarded-Prefix": "/mt"}).status_code == 200  # the page
+
+
 def test_compressed_bodies_are_refused_as_that() -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     assert ask("POST", "/translate", content=gzip.compress(b"{}"), headers=headers).status_code == 415
