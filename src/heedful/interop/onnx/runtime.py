@@ -308,7 +308,7 @@ class OnnxTranslator:
         Raises:
             InputError: a text is longer than learned positions allow, or the options are invalid.
         """
-        return [each.text for each in self.translations(texts, options=options, **search)]
+        return [translation.text for translation in self.translations(texts, options=options, **search)]
 
     @checked
     def translations(
