@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,18 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(module: str, tmp_path: Pa
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process at once there")
+def test_sigterm_removes_an_export_that_is_half_written(run: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "heedful", "export", run, "--to", "onnx", "--output", tmp_path / "onnx"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    while process.poll() is None and not (tmp_path / ".onnx.heedful-writing").exists():
+        time.sleep(0.01)
+    process.terminate()
+    assert process.communicate() == (None, b"")
+    assert process.returncode == 143
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_a_verb_the_verbs_are_shown() -> None:

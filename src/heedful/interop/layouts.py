@@ -275,7 +275,8 @@ def cached_bundle(path: Path) -> Path:
                 card = f"# {path.name}\n\nImported from `{path}` as layout `{layout}`, for use.\n"
                 save_weights(imported.weights, imported.config, imported.tokenizers, output, card=card)
     except OSError as error:
-        raise BundleError(f"{output}: cannot be written: {why_not_written(error)}") from error
+        remedy = "import it with `heedful import`, or set XDG_CACHE_HOME to another folder"
+        raise BundleError(f"{output}: cannot be written: {why_not_written(error, remedy=remedy)}") from error
     return output
 
 
