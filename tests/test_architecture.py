@@ -132,7 +132,7 @@ def test_the_public_surface_is_pinned() -> None:
     errors = {"BundleError", "ConfigError", "CorpusError", "HeedfulError", "InputError"}
     classes = {
         "Bundle", "Config", "EvaluationReport", "Glossary", "ModelConfig", "Pair", "SearchOptions",
-        "SeedsResult", "TrainResult", "Transformer", "TranslatedText", "Translation",
+        "TrainResult", "Transformer", "TranslatedText", "Translation",
         "Translator",
     }  # fmt: skip
     functions = {
@@ -140,7 +140,7 @@ def test_the_public_surface_is_pinned() -> None:
         "evaluate",
         "export_model", "import_model", "load_bundle", "load_config", "load_model", "load_plugin",
         "padding_mask", "read_log", "record_attention", "save_bundle", "save_model", "sinusoids", "train",
-        "translate_file", "translate_text",
+        "translate_file", "translate_text", "verify",
     }  # fmt: skip
     assert set(dir(heedful)) == set(heedful.__all__) == errors | classes | functions | {"__version__"}
     assert all(getattr(heedful, name) is not None for name in heedful.__all__)

@@ -26,6 +26,7 @@ from heedful.decoding.strategies.sampling import Sampling
 from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.runtime.native import native
 from heedful.settings import plugins
+from heedful.tasks.seeds import SeedsResult
 from heedful.training.events import EndEvent
 
 NAMES = [name for name in heedful.__all__ if name != "__version__"]
@@ -65,7 +66,7 @@ def examples(name: str) -> list[doctest.DocTest]:
         "src": torch.tensor([[5, 6, 3]]),
         "tgt_in": torch.tensor([[2, 5]]),
         "run": RUN,
-        "result": heedful.SeedsResult({1: RUN, 2: RUN, 3: RUN}, {n: {"bleu": 38.0 + n} for n in (1, 2, 3)}),
+        "result": SeedsResult({1: RUN, 2: RUN, 3: RUN}, {n: {"bleu": 38.0 + n} for n in (1, 2, 3)}),
     }
     finder = doctest.DocTestFinder(exclude_empty=True)
     return [each for each in finder.find(thing, name, module, extraglobs=names) if each.examples]

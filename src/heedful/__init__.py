@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from heedful.tasks.align_documents import align_documents
     from heedful.tasks.evaluate import evaluate
     from heedful.tasks.exchange import export_model, import_model
-    from heedful.tasks.seeds import SeedsResult
     from heedful.tasks.synthetic import back_translate, distill
     from heedful.tasks.train import train
     from heedful.tasks.training import TrainResult
     from heedful.tasks.translate import translate_file
     from heedful.tasks.translate_text import TranslatedText, translate_text
+    from heedful.tasks.verify import verify
     from heedful.text.languages import Pair
 
     __version__: str
@@ -66,7 +66,6 @@ __all__ = [
     "ModelConfig",
     "Pair",
     "SearchOptions",
-    "SeedsResult",
     "TrainResult",
     "Transformer",
     "TranslatedText",
@@ -95,6 +94,7 @@ __all__ = [
     "train",
     "translate_file",
     "translate_text",
+    "verify",
 ]
 
 _NAMES = {
@@ -119,12 +119,12 @@ _NAMES = {
     "tasks.align_documents": ("align_documents",),
     "tasks.evaluate": ("evaluate",),
     "tasks.exchange": ("export_model", "import_model"),
-    "tasks.seeds": ("SeedsResult",),
     "tasks.synthetic": ("back_translate", "distill"),
     "tasks.train": ("train",),
     "tasks.training": ("TrainResult",),
     "tasks.translate": ("translate_file",),
     "tasks.translate_text": ("TranslatedText", "translate_text"),
+    "tasks.verify": ("verify",),
 }
 _look_up = front(__name__, _NAMES)
 

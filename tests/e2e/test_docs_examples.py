@@ -27,6 +27,7 @@ from translation_server import translation_server
 from heedful import import_model
 from heedful.data.phrasebook import phrase_book
 from heedful.tasks import demo
+from heedful.tasks.verify import verify
 
 OF_OTHER_TESTS = {
     "docs/annotated-paper.md",
@@ -82,6 +83,12 @@ def large() -> None:
         Path(name).write_text("The house is small.\n", encoding="utf-8")
     with gzip.open("news/2.txt.gz", "wb") as file:
         file.write(b"The house is small.\n")
+
+
+def recorded() -> None:
+    save_memorised(Path("runs/en-de"), SHOWN_PAIRS)
+    verify("runs/en-de", write=True)
+    Path("important.en").write_text("The house is small.\n", encoding="utf-8")
 
 
 def judged() -> None:
@@ -160,6 +167,7 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/alignments.md": (aligned, {"align"}),
     "docs/glossaries.md": (large, {"translate"}),
     "docs/confidence.md": (judged, {"evaluate", "translate", "score"}),
+    "docs/verify.md": (recorded, {"verify"}),
     "docs/documents.md": (documents, {"translate"}),
     "docs/experiments.md": (experiment, {"train", "evaluate", "plot"}),
     "docs/pairs.md": (sites, {"pairs", "inspect"}),

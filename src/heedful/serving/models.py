@@ -13,6 +13,7 @@ from heedful.serving.on_ray import RemoteTranslator
 from heedful.serving.options import ServiceOptions
 from heedful.settings.options import Languages
 from heedful.tasks.loading import load_translator
+from heedful.tasks.verify import check_as_recorded
 from heedful.text.languages import language_code
 
 _MOST_NAMED = 3  # pairs of a list
@@ -64,11 +65,15 @@ def load_served(
     Raises:
         InputError: the languages it translates are not known, it has others, or the engine does not have
             its search.
+        BundleError: with `verify`, it does not say what its bundle has recorded.
     """
     said, path = parse_argument(argument)
     service = service or ServiceOptions()
     if open_model is None:
-        translator: Translator | RemoteTranslator = load_translator(Path(path), Languages(), service.runtime)
+        loaded = load_translator(Path(path), Languages(), service.runtime)
+        if service.verify:
+            check_as_recorded(loaded)
+        translator: Translator | RemoteTranslator = loaded
     else:
         translator = open_model(path)
     bundle = translator.bundle

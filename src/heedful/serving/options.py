@@ -124,6 +124,9 @@ class ServiceOptions:
             metavar="FILE",
         ),
     ] = None
+    verify: Annotated[
+        bool, Option("Do not start if a model says something else than its bundle has recorded.")
+    ] = False
     search: Mapping[str, Any] = field(default_factory=dict)
     access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)

@@ -7,6 +7,7 @@
     tokenizer.model     (or source.model and target.model, or the files of an imported tokenizer:
                         text/pair.py; without any, the model works on ids)
     aligner.safetensors if there is one, aligns words (decoding/aligner.py)
+    verification.json   if there is one, what the model said when it was written (evaluation/verification.py)
     README.md           the model card
 
 Nothing in it is code, and nothing is executed when it is read.

@@ -569,3 +569,25 @@ class DocumentAlignment:
         str | None, Option("Code of the target language in names of files.", metavar="CODE")
     ] = None
     on_progress: Callable[[str, float], object] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify:
+    """Verify that a model says what it said when it was recorded: here, now, with each engine.
+
+    Compares checksums of the weights, the tokens of the recorded sentences, what each layer returns, and the
+    outputs of each engine and precision that runs here. "near" is what rounding explains. Exit code 1: a part
+    differs.
+
+    Examples:
+        heedful verify runs/en-de
+        heedful verify runs/en-de --write --src important.en
+    """
+
+    run: Annotated[File, RUN] = field(kw_only=False)
+    write: Annotated[bool, Option("Record what the model says now, then compare.")] = False
+    src: Annotated[
+        File | None,
+        Option("With --write: sentences to record, 200 at most.", default="words of the vocabulary"),
+    ] = None
+    on_progress: Callable[[str, float], object] | None = None

@@ -14,11 +14,12 @@ import torch
 
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.translation import without_warnings
+from heedful.decoding.translation import Translation, without_warnings
 from heedful.decoding.translator import Translator
 from heedful.errors import CheckpointError, ConfigError
 from heedful.evaluation.metrics import evaluate_texts, try_metric
 from heedful.evaluation.tokenization import language_of_files, tokenization_of
+from heedful.evaluation.verification import GREEDY, NUM_SENTENCES, write_record
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import changed_parts
 from heedful.ops.lora import without_adapters
@@ -381,6 +382,8 @@ def _bundle_writer(
         bundle = Bundle(config, prepared.tokenizers, without_adapters(model), scores=scores)
         guard.check()
         save_bundle(bundle, guard.path / name, card=card)
+        if name == BEST and decoding.said:
+            write_record(guard.path / name, bundle, decoding.said, GREEDY)
 
     return write
 
@@ -427,7 +430,8 @@ def _endings(valid: Sequence[HeldOut]) -> list[str]:
 class DecodingValidator:
     """Translates validation sentences greedily and scores them; `tokenizer` is sacreBLEU's, for BLEU.
 
-    Of several directions, a score is the mean, and each direction has its own: `bleu/>>de<<`.
+    Of several directions, a score is the mean, and each direction has its own: `bleu/>>de<<`. `said` has the
+    latest translations of the first one, by engine and precision, for the record in the bundle.
     """
 
     def __init__(self, prepared: PreparedRun) -> None:
@@ -442,6 +446,7 @@ class DecodingValidator:
         ]
         self.tokenizer = ", ".join(dict.fromkeys(sample.tokenizer for sample in self._samples))
         self._signatures: dict[str, str] = {}
+        self.said: dict[str, list[Translation]] = {}
 
     @property
     def signatures(self) -> dict[str, str]:
@@ -472,11 +477,14 @@ class DecodingValidator:
                 engine=engine,
             )
             engine = translator.generator.backend  # of the same weights
-            greedy = sample.config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
+            greedy = sample.config.decode.model_copy(update=GREEDY)
             with without_warnings():  # of the same lines each time; the set-up has said how many there are
                 translations = translator.translations(
                     sample.sources, options=SearchOptions.from_config(greedy)
                 )
+            if sample is self._samples[0]:  # whose languages are the bundle's
+                engine_name = f"{translator.engine_in_use} {translator.precision_in_use}"
+                self.said = {engine_name: translations[:NUM_SENTENCES]}
             of_sample = self._score(sample, [translation.text for translation in translations])
             scores |= sample.named(of_sample)
             for metric, score in of_sample.items():
