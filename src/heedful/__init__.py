@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from heedful.settings.plugins import load_plugin
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
+    from heedful.tasks.adapt import adapt
     from heedful.tasks.align_documents import align_documents
     from heedful.tasks.evaluate import evaluate
     from heedful.tasks.exchange import export_model, import_model
-    from heedful.tasks.seeds import SeedsResult
     from heedful.tasks.synthetic import back_translate, distill
     from heedful.tasks.train import train
     from heedful.tasks.training import TrainResult
@@ -66,13 +66,13 @@ __all__ = [
     "ModelConfig",
     "Pair",
     "SearchOptions",
-    "SeedsResult",
     "TrainResult",
     "Transformer",
     "TranslatedText",
     "Translation",
     "Translator",
     "__version__",
+    "adapt",
     "align_documents",
     "attention_of",
     "back_translate",
@@ -116,10 +116,10 @@ _NAMES = {
     "settings.run": ("Config",),
     "storage.bundle": ("Bundle", "load_bundle", "load_model", "save_bundle", "save_model"),
     "text.languages": ("Pair",),
+    "tasks.adapt": ("adapt",),
     "tasks.align_documents": ("align_documents",),
     "tasks.evaluate": ("evaluate",),
     "tasks.exchange": ("export_model", "import_model"),
-    "tasks.seeds": ("SeedsResult",),
     "tasks.synthetic": ("back_translate", "distill"),
     "tasks.train": ("train",),
     "tasks.training": ("TrainResult",),

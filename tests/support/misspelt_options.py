@@ -5,6 +5,7 @@ any keyword would fail the type check.
 """
 
 import heedful
+from heedful.tasks.seeds import SeedsResult
 
 
 def misspelt(translator: heedful.Translator) -> None:
@@ -31,7 +32,7 @@ def of_another_type(translator: heedful.Translator) -> None:
     heedful.train(src="a", tgt="b", max_steps="1")  # type: ignore[call-overload]
 
 
-def right(translator: heedful.Translator) -> heedful.SeedsResult:
+def right(translator: heedful.Translator) -> SeedsResult:
     """Is not called."""
     translator.translate(["a"], beam_size=1, sample=False)
     best = heedful.train(src="a", tgt="b", max_steps=1, preset="tiny").best
