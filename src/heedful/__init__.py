@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from heedful.settings.plugins import load_plugin
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle, load_bundle, load_model, save_bundle, save_model
+    from heedful.tasks.adapt import adapt
     from heedful.tasks.align_documents import align_documents
     from heedful.tasks.evaluate import evaluate
     from heedful.tasks.exchange import export_model, import_model
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from heedful.tasks.train import train
     from heedful.tasks.training import TrainResult
     from heedful.tasks.translate import translate_file
-    from heedful.tasks.translate_text import TranslatedText, translate_text
+    from heedful.tasks.translate_text import translate_text
     from heedful.tasks.verify import verify
     from heedful.text.languages import Pair
 
@@ -68,10 +69,10 @@ __all__ = [
     "SearchOptions",
     "TrainResult",
     "Transformer",
-    "TranslatedText",
     "Translation",
     "Translator",
     "__version__",
+    "adapt",
     "align_documents",
     "attention_of",
     "back_translate",
@@ -116,6 +117,7 @@ _NAMES = {
     "settings.run": ("Config",),
     "storage.bundle": ("Bundle", "load_bundle", "load_model", "save_bundle", "save_model"),
     "text.languages": ("Pair",),
+    "tasks.adapt": ("adapt",),
     "tasks.align_documents": ("align_documents",),
     "tasks.evaluate": ("evaluate",),
     "tasks.exchange": ("export_model", "import_model"),
@@ -123,7 +125,7 @@ _NAMES = {
     "tasks.train": ("train",),
     "tasks.training": ("TrainResult",),
     "tasks.translate": ("translate_file",),
-    "tasks.translate_text": ("TranslatedText", "translate_text"),
+    "tasks.translate_text": ("translate_text",),
     "tasks.verify": ("verify",),
 }
 _look_up = front(__name__, _NAMES)

@@ -16,10 +16,11 @@ import docx
 import openpyxl
 import pytest
 import torch
+from animal_pairs import KNOWN, PAIRS, QUICK
 from pretrained_models import FAMILIES
 from published_systems import Lecture
 from shown_commands import ROOT, SHORT, SMALL_LAYERS, SMALL_VOCABULARY, Runner, blocks
-from ten_pairs import write_sides
+from ten_pairs import as_options, write_sides
 from tiny_bundle import SHOWN_PAIRS, save_memorised
 from translate.storage.tmx import tmxfile
 from translation_server import translation_server
@@ -124,6 +125,18 @@ def sites() -> None:
             )
 
 
+def own_pages() -> None:
+    """Write a model, pages in two languages, general text, and a page to translate."""
+    save_memorised(Path("models/en-de"), KNOWN)
+    for number in range(0, len(PAIRS), 5):
+        for side, language in enumerate(("en", "de")):
+            texts = "".join(f"<p>{pair[side]}</p>\n" for pair in PAIRS[number : number + 5])
+            Path("site", language).mkdir(parents=True, exist_ok=True)
+            Path("site", language, f"{number}.html").write_text(texts, encoding="utf-8")
+    Path("news.html").write_text(f"<p>{PAIRS[1][0]}</p>", encoding="utf-8")
+    write_sides(general=4)
+
+
 def experiment() -> None:
     """Write text, and the recipe that the page shows."""
     write_sides(train=10, valid=3, test=3)
@@ -170,6 +183,7 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/verify.md": (recorded, {"verify"}),
     "docs/documents.md": (documents, {"translate"}),
     "docs/experiments.md": (experiment, {"train", "evaluate", "plot"}),
+    "docs/adapt.md": (own_pages, {"adapt", "serve", "translate"}),
     "docs/pairs.md": (sites, {"pairs", "inspect"}),
     "docs/memories.md": (memories, {"translate"}),
     "docs/corpus.md": (checked, {"inspect"}),
@@ -177,8 +191,12 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/systems.md": (lecture, {"import"}),
     "docs/python.md": (in_python, {"train", "translate"}),
 }
-FINE_TUNED = {"docs/adapt-a-published-one.md", "docs/company.md"}
+TRAINING = {
+    "docs/adapt.md": as_options(QUICK),
+    **dict.fromkeys(("docs/adapt-a-published-one.md", "docs/company.md"), SHORT),
+}
 SLOW_PAGES = {
+    "docs/adapt.md",
     "docs/experiments.md",
     "docs/translator-in-an-afternoon.md",
     "docs/adapt-a-published-one.md",
@@ -198,8 +216,8 @@ def test_what_a_page_shows_runs(page: str, tmp_path: Path, monkeypatch: pytest.M
     prepare, verbs = PAGES[page]
     prepare()
     ids = {"src": torch.tensor([[3, 4, 5]]), "tgt_in": torch.tensor([[1, 6]])}
-    training = SHORT if page in FINE_TUNED else SHORT + SMALL_VOCABULARY
-    runner = Runner(added={"train": training}, names=ids)
+    training = TRAINING.get(page, SHORT + SMALL_VOCABULARY)
+    runner = Runner(added={"train": training, "adapt": training}, names=ids)
     runner.run(page)
     assert verbs <= set(runner.verbs)
 

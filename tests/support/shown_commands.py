@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 from command_line import heedful
 from ten_pairs import as_options
+from translation_server import translation_server
 
 from heedful import Config, load_config
 from heedful.settings.loading import parse_override
@@ -155,6 +156,11 @@ class Runner:
                 stdout = Path(next(rest))
             else:
                 words.append(word)
+        if words[0] == "serve":
+            with translation_server(*words[1:]) as server:
+                assert server.ask("GET", "/languages").status == 200
+            self.verbs.append(words[0])
+            return ""
         outcome = heedful(*words, *self.added.get(words[0], ()), stdin=stdin)
         assert outcome.code == 0, (command, outcome.err)
         if stdout is not None:

@@ -53,8 +53,8 @@ HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "safetensors
 # Parts of cli/ and verbs/ that no verb imports before it runs (tests/e2e/test_console_script.py sees to it).
 LAZY_PARTS = {"cli/progress.py"}
 LIGHT = re.compile(
-    r"heedful\.(cli|data\.streams|decoding\.strategies\.options|errors|front|model\.search|settings\.options|tasks\.options"
-    r"|serving\.(limits|options))\b.*"
+    r"heedful\.(cli|data\.streams|decoding\.strategies\.options|errors|front|model\.search|settings\.options"
+    r"|tasks\.(adapt_)?options|serving\.(limits|options))\b.*"
 )
 NOT_TO_BE_TYPE_TESTED = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
 # Dataclasses that remember something while work goes on, and so change; all others are values.

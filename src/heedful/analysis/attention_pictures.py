@@ -1,10 +1,8 @@
 """Attention maps as one self-contained HTML file."""
 
-import json
 import math
 from collections.abc import Iterable
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +20,7 @@ from heedful.analysis.attention_maps import (
     MapChoice,
     write_attention_json,
 )
+from heedful.analysis.pages import write_page
 from heedful.analysis.plotting import (
     FAINT,
     INK,
@@ -33,7 +32,6 @@ from heedful.analysis.plotting import (
     style_bar,
     weight_colours,
 )
-from heedful.runtime.durable import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -212,10 +210,5 @@ def write_attention_page(maps: AttentionMaps, path: Path, *, choice: MapChoice =
         "target_in_pieces": readable_tokens(maps.target_in_tokens),
         "target_pieces": readable_tokens(maps.target_tokens),
     }
-    # "</" would end the script element, so "<" is escaped.
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    template = resources.files(__package__).joinpath(_PAGE).read_text(encoding="utf-8")
     row_sum = MERGED if maps.is_merged else "a row adds up to 1"
-    page = template.replace("@TITLE@", escape(maps.source)).replace("@ROWS@", row_sum).replace("@DATA@", text)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, page)
+    write_page(_PAGE, path, data, TITLE=escape(maps.source), ROWS=row_sum)

@@ -8,7 +8,7 @@ from pathlib import Path
 from heedful.data.files import read_parallel
 from heedful.data.lexicon import encoded_pairs
 from heedful.decoding.aligner import learn_aligner
-from heedful.decoding.alignment import Alignment, AlignmentMethod
+from heedful.decoding.alignment import Alignment, AlignmentMethod, SplitWords, words_between_spaces
 from heedful.decoding.backends.protocol import attention_heads
 from heedful.decoding.texts import chunks
 from heedful.decoding.translator import Translator
@@ -29,6 +29,7 @@ def align_pairs(
     layer: int | None = None,
     shift: bool = False,
     max_source_tokens: int | None = None,
+    split: SplitWords = words_between_spaces,
 ) -> Iterator[Alignment]:
     """Align pairs of lines in order, empty lines kept; they are read once, a chunk ahead.
 
@@ -46,6 +47,7 @@ def align_pairs(
             [target for _, target in chunk],
             method=method,
             max_source_tokens=max_source_tokens,
+            split=split,
             first_line=first_line,
         )
     )

@@ -32,9 +32,9 @@ _TOO_LONG = re.compile(r"[^/:\s]{256,}")  # for the name of a file, anywhere
 
 # Commands, in the order of a typical first use.
 COMMANDS = (
-    "demo", "pairs", "prepare", "train", "translate", "serve", "evaluate", "score", "verify", "align",
-    "attention", "plot", "average", "distill", "back-translate", "shortlist", "inspect", "import", "export",
-    "push", "draw heads",
+    "demo", "pairs", "adapt", "prepare", "train", "translate", "serve", "evaluate", "score", "verify",
+    "align", "attention", "plot", "average", "distill", "back-translate", "shortlist", "inspect", "import",
+    "export", "push", "draw heads",
 )  # fmt: skip
 # Modules of heedful.verbs and functions in them, where these are not VERB and `command`.
 _FUNCTIONS = {

@@ -19,6 +19,7 @@ _OPTION = Option("A Python file with your own parts; settings name them as PLUGI
 _READ_AS: dict[object, Any] = {
     Settings: list[str],
     Sequence[str]: list[str],
+    Sequence[File]: list[Path],
     File: Path,
     File | None: Path | None,
 }

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePath
+from typing import BinaryIO
 
 from heedful.bulk.documents import documents_in
 from heedful.data.bitext import Bead, Side, find_beads
@@ -29,7 +30,7 @@ from heedful.tasks.options import DocumentAlignment
 from heedful.tasks.output_checks import check_output, check_outputs_differ
 from heedful.text.sentences import split_sentences
 
-_HEAD = ("src", "tgt", "confidence", "document", "place")
+HEAD = ("src", "tgt", "confidence", "document", "place")
 _LEFT_HEAD = ("side", "document", "place", "reason", "text")
 # A language, perhaps with a region, in the name of a file: a word between marks.
 _CODE = r"(?:^|(?<=[._/ -]))(?i:{})(?:[-_](?:[A-Z]{{2}}|[A-Z][a-z]{{3}}|[0-9]{{3}}))?(?:$|(?=[._/ -]))"
@@ -161,14 +162,15 @@ def align_documents(task: DocumentAlignment) -> DocumentPairs:
         _rows(src, tgt, found, task.min_confidence, left_out)
         for (src, tgt), found in zip(documents, beads, strict=True)
     ]
-    parts = _parts(rows, outputs[1:3], task.held_out, left_out)
+    size = max(1, round(task.held_out * sum(map(len, rows))))
+    parts, repeated = split_documents(rows, [size if path is not None else 0 for path in outputs[1:3]])
+    left_out.rows.extend(("both", row[3], row[4], _SEEN, row[0]) for row in repeated)
     tables = [*zip(outputs[:3], parts, strict=True), (outputs[3], left_out.rows)]
     with ExitStack() as stack:
         for path, table in tables:
             if path is not None:
-                head = _LEFT_HEAD if path is outputs[3] else _HEAD
-                lines = "".join("\t".join(row) + "\n" for row in (head, *table))
-                stack.enter_context(atomic_output(path)).write(lines.encode())
+                head = _LEFT_HEAD if path is outputs[3] else HEAD
+                write_table(stack.enter_context(atomic_output(path)), table, head)
     sure = [bead for bead in chain.from_iterable(beads) if bead.confidence >= task.min_confidence]
     return DocumentPairs(
         pairs={str(path): len(table) for path, table in tables[:3] if path is not None},
@@ -281,27 +283,40 @@ def _rows(
     ]
 
 
-def _parts(
-    documents: Sequence[Sequence[Row]], held_out: Sequence[Path | None], share: float, left_out: _LeftOut
-) -> list[list[Row]]:
-    """Return the rows for training, validation and test, each with whole documents.
+def split_documents(
+    documents: Sequence[Sequence[Row]], wanted: Sequence[int]
+) -> tuple[list[list[Row]], list[Row]]:
+    """Return the rows for training and for each held-out part, in whole documents, and the repeated rows.
 
-    A pair that is held out is left out if its source is in an earlier part, too.
+    A row is repeated if it is held out, and its source is in an earlier part, too; it is in no part.
+
+    Args:
+        documents: the rows of each document.
+        wanted: the number of rows of each held-out part; one of more has only one document, 0 has none.
     """
     order = random.Random(1).sample(range(len(documents)), len(documents))
-    size = max(1, round(share * len(documents)))
-    parts: list[list[Row]] = [[], [], []]
-    of_document = {}
-    for part, path in enumerate(held_out, start=1):
-        if path is not None:
-            of_document.update(dict.fromkeys(order[:size], part))
-            order = order[size:]
-    for number, rows in enumerate(documents):
-        parts[of_document.get(number, 0)].extend(rows)
+    of_document: dict[int, int] = {}
+    for part, size in enumerate(wanted, start=1):
+        chosen = 0
+        for number in sorted(order, key=lambda number: len(documents[number]) > size):
+            num_rows = len(documents[number])
+            fits = size > 0 and (chosen == 0 or chosen + num_rows <= size)
+            if fits and number not in of_document:
+                of_document[number] = part
+                chosen += num_rows
+    parts: list[list[Row]] = [[] for _ in (0, *wanted)]
+    repeated: list[Row] = []
     seen: set[str] = set()
-    for part, rows in enumerate(parts):
-        repeated = [row for row in rows if part and row[0] in seen]
-        left_out.rows.extend(("both", row[3], row[4], _SEEN, row[0]) for row in repeated)
-        parts[part] = [row for row in rows if not part or row[0] not in seen]
+    for part, kept in enumerate(parts):
+        rows = [
+            row for number, rows in enumerate(documents) if of_document.get(number, 0) == part for row in rows
+        ]
+        for row in rows:
+            (repeated if part and row[0] in seen else kept).append(row)
         seen.update(row[0] for row in rows)
-    return parts
+    return parts, repeated
+
+
+def write_table(file: BinaryIO, rows: Iterable[Row], head: Row = HEAD) -> None:
+    """Write a table of pairs, or one with another head."""
+    file.writelines(("\t".join(row) + "\n").encode() for row in (head, *rows))
