@@ -7,6 +7,7 @@
     tokenizer.model     (or source.model and target.model, or the files of an imported tokenizer:
                         text/pair.py; without any, the model works on ids)
     aligner.safetensors if there is one, aligns words (decoding/aligner.py)
+    adapter.safetensors if LoRA trained it, what was added to the base's weights (adapter.py)
     README.md           the model card
 
 Nothing in it is code, and nothing is executed when it is read.
@@ -38,6 +39,7 @@ from heedful.settings.plugins import changed_plugins, unnamed_parts
 from heedful.settings.run import Config
 from heedful.storage.calibration import Calibration
 from heedful.storage.description import (
+    ADAPTER_FILE,
     CARD_FILE,
     CONFIG_FILE,
     FORMAT_VERSION,
@@ -467,7 +469,9 @@ def _keep_what_others_wrote(path: Path, temporary: Path) -> None:
     if not (path / CONFIG_FILE).is_file():
         return
     for other in path.iterdir():
-        is_own = other.name in {CONFIG_FILE, WEIGHTS_FILE, CARD_FILE} or is_file_of_a_pair(other.name)
+        is_own = other.name in {CONFIG_FILE, WEIGHTS_FILE, CARD_FILE, ADAPTER_FILE} or is_file_of_a_pair(
+            other.name
+        )
         if not is_own and not other.is_dir():
             shutil.copy2(other, temporary, follow_symlinks=False)
         elif not is_own:
