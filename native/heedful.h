@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define HEEDFUL_VERSION 5 /* of this interface; native.py has the same number */
+#define HEEDFUL_VERSION 6 /* of this interface; native.py has the same number */
 
 #if defined(_WIN32)
 #define HEEDFUL_EXPORT __declspec(dllexport)
@@ -27,7 +27,21 @@ typedef struct {
     const float *bias;   /* (out,), zeros without a bias */
     const float *scale;  /* INT8: (out,), the scale of each output's weights */
     const int32_t *sums; /* INT8: (out,), sums of each output's weights, times -128 */
+    int64_t number;      /* among the layers that adapters change, from 1; 0: none changes it */
 } HeedfulLinear;
+
+/* A low-rank change of some outputs of a linear layer, from `first` on: y += (x down^T) up. */
+typedef struct {
+    int64_t first, out, rank;
+    const float *down, *up; /* (rank, in), (rank, out) */
+} HeedfulChange;
+
+/* The changes of all layers; those of the layer with a number are from firsts[number - 1] to firsts[number].
+ */
+typedef struct {
+    const HeedfulChange *changes;
+    const int64_t *firsts;
+} HeedfulAdapter;
 
 typedef struct {
     const float *gain, *shift; /* (D,); RMSNorm has no shift */
@@ -64,6 +78,7 @@ typedef struct {
     float *const *memory;   /* of each layer, (R, 2 A) */
     float **cache; /* (num_outputs, stride): where keys and values (layers, 2 A) of each position are; of a
                       recurrent decoder its states (layers, D), of which only the latest are read */
+    const HeedfulAdapter *const *adapters; /* of each source, NULL: none; NULL: of no source */
 } HeedfulPast;
 
 /* Where to write attention weights; those of a row are 0 beyond its keys. NULL: nowhere. */
@@ -91,10 +106,11 @@ typedef struct {
 
     /* Encode concatenated sentences without padding: ids (R,), of sentence b from starts[b] to starts[b + 1];
        positions (num_positions, D). memory[l] gets keys and values (R, 2 A) for layer l of the decoder, and
-       attention->self the attention weights, unless `attention` is NULL. */
+       attention->self the attention weights, unless `attention` is NULL. Adapters are as in HeedfulPast. */
     int32_t (*encode)(const HeedfulModel *model, int64_t threads, const int64_t *ids, const int64_t *starts,
                       int64_t num_sentences, const float *positions, int64_t num_positions,
-                      float *const *memory, const HeedfulAttention *attention);
+                      float *const *memory, const HeedfulAttention *attention,
+                      const HeedfulAdapter *const *adapters);
 
     /* Decode one id for each row, at a position of an output; rows of one output have consecutive positions.
        Keys and values of the rows (of a recurrent decoder its states) go to cache (rows, layers, 2 A or D),
@@ -164,8 +180,8 @@ typedef struct {
 /* HEEDFUL_VERSION when the library was built. */
 HEEDFUL_EXPORT int32_t heedful_version(void);
 
-/* The bytes of HeedfulLinear, Norm, Layer, Model, Past, Attention, Shortlist and Functions, in this order; 0
-   beyond. */
+/* The bytes of HeedfulLinear, Norm, Layer, Model, Past, Attention, Shortlist, Functions, Change and Adapter,
+   in this order; 0 beyond. */
 HEEDFUL_EXPORT int64_t heedful_size(int32_t structure);
 
 /* The name of a level of the library, from the slowest, 0; NULL beyond the last. */

@@ -163,6 +163,7 @@ int64_t heedful_size(int32_t structure) {
     static const size_t sizes[] = {
         sizeof(HeedfulLinear), sizeof(HeedfulNorm),      sizeof(HeedfulLayer),     sizeof(HeedfulModel),
         sizeof(HeedfulPast),   sizeof(HeedfulAttention), sizeof(HeedfulShortlist), sizeof(HeedfulFunctions),
+        sizeof(HeedfulChange), sizeof(HeedfulAdapter),
     };
     int32_t count = (int32_t)(sizeof sizes / sizeof sizes[0]);
     return structure < 0 || structure >= count ? 0 : (int64_t)sizes[structure];

@@ -4,6 +4,7 @@
 #ifndef HEEDFUL_TRANSFORMER_H
 #define HEEDFUL_TRANSFORMER_H
 
+#include "adapters.h"
 #include "attention.h"
 #include "matmul.h"
 
@@ -12,6 +13,8 @@ typedef struct {
     int64_t threads, longest;
     float *x, *normed, *wide, *gates, *heads, *out, *scores;
     const float **keys, **values;
+    const HeedfulAdapter **adapters;           /* of each row */
+    const HeedfulAdapter *const *of_sentences; /* those of the call; NULL: none */
     void *narrow, *memory;
 } Workspace;
 
@@ -27,14 +30,15 @@ static int open_workspace(Workspace *space, const HeedfulModel *m, int64_t rows,
     threads = threads < HEEDFUL_MAX_THREADS ? threads : HEEDFUL_MAX_THREADS;
     int64_t lists = threads * longest;
     size_t floats = (size_t)(rows * (3 * width + heads + widest + gates) + lists + 16);
-    char *memory =
-        malloc(floats * sizeof(float) + narrow_bytes(rows, widest) + 2 * (size_t)lists * sizeof(float *));
+    char *memory = malloc(floats * sizeof(float) + narrow_bytes(rows, widest) +
+                          (size_t)(2 * lists + rows) * sizeof(float *));
     space->memory = memory;
     if (!memory) return 0;
     space->longest = longest;
     space->keys = (const float **)memory;
     space->values = space->keys + lists;
-    space->x = (float *)(space->values + lists);
+    space->adapters = (const HeedfulAdapter **)(space->values + lists);
+    space->x = (float *)(space->adapters + rows);
     space->normed = space->x + rows * width;
     space->heads = space->normed + rows * width;
     space->out = space->heads + rows * heads;
@@ -58,7 +62,11 @@ static void embed(const HeedfulModel *m, const float *table, int64_t id, const f
 
 static void apply(const HeedfulModel *m, const HeedfulLinear *layer, int32_t activation, const float *x,
                   int64_t rows, float *y, Workspace *space) {
-    linear(layer, m->precision, activation, x, rows, y, space->narrow, space->threads);
+    if (space->of_sentences)
+        adapted_linear(layer, m->precision, activation, space->adapters, x, rows, y, space->narrow,
+                       space->threads);
+    else
+        linear(layer, m->precision, activation, x, rows, y, space->narrow, space->threads);
 }
 
 /* The input of a sub-layer: the residual stream, normalised for pre-norm. */
@@ -196,9 +204,11 @@ static void encode_together(const HeedfulModel *m, Workspace *space, const int64
     if (rows == 0) return;
     for (int64_t b = 0; b < sentences; b++) {
         longest = larger(longest, starts[b + 1] - starts[b]);
-        for (int64_t r = starts[b]; r < starts[b + 1]; r++)
+        for (int64_t r = starts[b]; r < starts[b + 1]; r++) {
             embed(m, m->src_embedding, ids[r], positions + (r - starts[b]) * width,
                   space->x + (r - first) * width);
+            space->adapters[r - first] = space->of_sentences ? space->of_sentences[b] : NULL;
+        }
     }
     Attention attention = {m, space, space->wide, space->wide + heads, .starts = starts, .rows = rows};
     attention.chunks = 1;
@@ -224,7 +234,7 @@ static void encode_together(const HeedfulModel *m, Workspace *space, const int64
 
 static int32_t encode(const HeedfulModel *m, int64_t threads, const int64_t *ids, const int64_t *starts,
                       int64_t sentences, const float *positions, int64_t num_positions, float *const *memory,
-                      const HeedfulAttention *recorded) {
+                      const HeedfulAttention *recorded, const HeedfulAdapter *const *adapters) {
     int64_t longest;
     if (threads < 1 || !are_sentences(m, ids, starts, sentences, num_positions, &longest))
         return HEEDFUL_BAD_ARGUMENT;
@@ -234,6 +244,7 @@ static int32_t encode(const HeedfulModel *m, int64_t threads, const int64_t *ids
     if (!open_workspace(&space, m, rows, longest, threads)) return HEEDFUL_NO_MEMORY;
     for (int64_t first = 0, some; first < sentences; first += some) {
         some = sentences_together(starts + first, sentences - first);
+        space.of_sentences = adapters ? adapters + first : NULL;
         encode_together(m, &space, ids, starts + first, some, positions, memory, recorded);
     }
     close_workspace(&space);
@@ -368,11 +379,15 @@ static int32_t step(const HeedfulModel *m, int64_t threads, const HeedfulPast *p
     if (!open_workspace(&space, m, most, longest, threads)) return HEEDFUL_NO_MEMORY;
     if (m->is_recurrent) kept = m->num_decoder_layers * width;
     for (int64_t r = 0; r < rows; r++) past->cache[outputs[r] * past->stride + at[r]] = cache + r * kept;
+    space.of_sentences = past->adapters;
     int64_t parts = (rows + most - 1) / most;
     for (int64_t part = 0; part < parts; part++) {
         int64_t first = rows * part / parts, some = rows * (part + 1) / parts - first;
-        for (int64_t r = first; r < first + some; r++)
+        for (int64_t r = first; r < first + some; r++) {
             embed(m, m->tgt_embedding, ids[r], positions + at[r] * width, space.x + (r - first) * width);
+            int64_t source = past->sources[outputs[r]];
+            space.adapters[r - first] = past->adapters ? past->adapters[source] : NULL;
+        }
         step_together(m, &space, past, outputs, at, first, some, longest, attention);
         memcpy(states + first * width, space.x, (size_t)(some * width) * sizeof(float));
     }

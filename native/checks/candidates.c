@@ -174,7 +174,7 @@ static HeedfulLinear picked(const SmallModel *small, const int64_t *ids, int64_t
     int32_t *sums = memset(allocate(each), 0, each);
     expect_status(level.functions->pick(&small->model, ids, count, weight, bias, scale, sums), HEEDFUL_OK,
                   "pick");
-    return (HeedfulLinear){in, filled, weight, bias, scale, sums};
+    return (HeedfulLinear){in, filled, weight, bias, scale, sums, 0};
 }
 
 /* Each output of a picked layer has the bits of the whole layer's. */

@@ -32,9 +32,9 @@ static Caller *open_caller(void) {
 /* Encode and decode; returns whether all went well. */
 static int decode(Caller *caller, int64_t threads) {
     const HeedfulModel *m = &small->model;
-    HeedfulPast past = {SENTENCES, SENTENCES, LENGTH, own, starts, caller->memory, caller->pointers};
+    HeedfulPast past = {SENTENCES, SENTENCES, LENGTH, own, starts, caller->memory, caller->pointers, NULL};
     return level.functions->encode(m, threads, ids, starts, SENTENCES, small->positions, POSITIONS,
-                                   caller->memory, NULL) == HEEDFUL_OK &&
+                                   caller->memory, NULL, NULL) == HEEDFUL_OK &&
            level.functions->step(m, threads, &past, ids, outputs, at, ROWS, small->positions, POSITIONS,
                                  caller->cache, caller->states, NULL) == HEEDFUL_OK;
 }

@@ -37,7 +37,7 @@ static float **encode_recorded(const SmallModel *small, int64_t threads, const i
     int64_t width = small->model.attention_width, rows = starts[sentences];
     for (int64_t l = 0; l < LAYERS; l++) memory[l] = allocate((size_t)(rows * 2 * width) * sizeof(float));
     expect_status(level.functions->encode(&small->model, threads, ids, starts, sentences, small->positions,
-                                          POSITIONS, memory, recorded),
+                                          POSITIONS, memory, recorded, NULL),
                   HEEDFUL_OK, "encode");
     return memory;
 }
@@ -102,7 +102,8 @@ static Decoder *open_decoder(const Batch *batch, int64_t layer) {
     memset(d->pointers, 0, sizeof d->pointers);
     memset(d->lengths, 0, sizeof d->lengths);
     d->batch = batch;
-    d->past = (HeedfulPast){OUTPUTS, SENTENCES, STRIDE, sources, batch->starts, batch->memory, d->pointers};
+    d->past =
+        (HeedfulPast){OUTPUTS, SENTENCES, STRIDE, sources, batch->starts, batch->memory, d->pointers, NULL};
     d->states = allocate((size_t)(rows * width) * sizeof(float));
     d->cache = allocate((size_t)(rows * kept) * sizeof(float));
     d->weights = allocate((size_t)(rows * LONGEST) * sizeof(float));
@@ -260,12 +261,12 @@ static void check_encode_refusals(const SmallModel *small) {
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         expect_status(level.functions->encode(&small->model, bad[i].threads, bad[i].ids, bad[i].starts,
                                               bad[i].sentences, small->positions, bad[i].positions, memory,
-                                              NULL),
+                                              NULL, NULL),
                       HEEDFUL_BAD_ARGUMENT, bad[i].name);
     float weights[1];
     HeedfulAttention narrow = {0, 1, NULL, weights, NULL};
     expect_status(level.functions->encode(&small->model, 1, (int64_t[]){1, 2, 3}, (int64_t[]){0, 1, 3}, 2,
-                                          small->positions, POSITIONS, memory, &narrow),
+                                          small->positions, POSITIONS, memory, &narrow, NULL),
                   HEEDFUL_BAD_ARGUMENT, "attention that is too narrow");
     float **nothing = encode(small, 2, NULL, (int64_t[]){0, 0, 0}, 2); /* empty sentences are none */
     expect_same(nothing[0], memory[0], 0 * width, "memory of empty sentences");
@@ -331,7 +332,7 @@ static float *states_of(const SmallModel *small, int64_t threads, float *const *
     float *states = allocate((size_t)(rows * width) * sizeof(float));
     float *cache = allocate((size_t)(rows * LAYERS * 2 * width) * sizeof(float));
     float **pointers = allocate((size_t)rows * sizeof(float *));
-    HeedfulPast past = {MANY - first, MANY - first, LENGTH, own, starts, memory, pointers};
+    HeedfulPast past = {MANY - first, MANY - first, LENGTH, own, starts, memory, pointers, NULL};
     for (int64_t b = 0; b <= MANY - first; b++) starts[b] = b * LENGTH;
     for (int64_t b = 0; b < MANY - first; b++) own[b] = b;
     for (int64_t r = 0; r < rows; r++) {

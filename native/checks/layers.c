@@ -55,7 +55,7 @@ Dense pack_layer(int64_t in, int64_t out, int32_t precision, float *weight, cons
             put_weight(&layer, packed, j, k);
         }
     }
-    layer.packed = (HeedfulLinear){in, filled, packed, biases, NULL, NULL};
+    layer.packed = (HeedfulLinear){in, filled, packed, biases, NULL, NULL, 0};
     if (precision == INT8) {
         layer.packed.scale = layer.scale;
         layer.packed.sums = sums;

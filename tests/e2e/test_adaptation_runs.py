@@ -1,16 +1,18 @@
 """`heedful train --init`: it learns the new text, keeps what is to stay, and can be killed like any run."""
 
 import json
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
-from command_line import Outcome, heedful
+from command_line import Outcome, assert_one_clear_line, heedful
 from safetensors.torch import load_file
 from ten_pairs import as_options
 from tiny_bundle import memorised, save_memorised
 
+from heedful import InputError, Translator
 from heedful.settings.loading import load_config
 from heedful.storage.bundle import load_bundle, save_model
 from heedful.storage.description import file_sha256
@@ -182,6 +184,40 @@ def test_a_lora_run_leaves_plain_bundles(desk: Desk) -> None:
     assert load_bundle(desk.folder / "lora").model.num_parameters == memorised().model.num_parameters
     checkpoint = load_file(desk.folder / "lora" / "checkpoints" / "step-36" / "model.safetensors")
     assert "encoder.layers.0.self_attention.query.lora_a" in checkpoint
+
+
+def test_the_adapter_of_a_run_works_beside_its_base_alone(desk: Desk) -> None:
+    learn = {"schedule.peak": 2e-2, "train.max_steps": 60, "valid.every_steps": 30}
+    desk.adapt("client", LORA | learn)
+    desk.adapt("other", {"train.max_steps": 1, "lora.rank": 2}, base="client")
+    sources = "".join(f"{src}\n" for src, _ in PAIRS).encode()
+    merged = heedful("translate", desk.folder / "client", stdin=sources)
+    assert merged.out != heedful("translate", desk.base, stdin=sources).out
+    file = desk.folder / "client" / "best" / "adapter.safetensors"
+    for adapter in (desk.folder / "client", file):
+        beside = heedful("translate", desk.base, "--adapter", adapter, stdin=sources)
+        assert (beside.code, beside.out) == (0, merged.out)
+    scores = ["--ref", desk.folder / "new.de", "--src", desk.folder / "new.en", "--metric", "chrf", "--json"]
+    of_both = [
+        json.loads(heedful("evaluate", *model, *scores).out)["chrf"]
+        for model in ([desk.base, "--adapter", file], [desk.folder / "client"])
+    ]
+    assert of_both[0] == of_both[1]
+    translator = Translator.load(desk.base, adapters={"client": file})
+    both = translator.translate([PAIRS[0][0]] * 2, adapter=["client", None])
+    assert both == [merged.out.splitlines()[0], translator.translate([PAIRS[0][0]])[0]]
+    again = pickle.loads(pickle.dumps(translator.with_adapter("client")))
+    assert again.translate([PAIRS[0][0]]) == both[:1]
+    refused = {
+        "another base": [desk.base, "--adapter", desk.folder / "other"],
+        "not fine-tuned with": [desk.base, "--adapter", desk.base],
+        "an ensemble": [desk.base, "--adapter", file, "--ensemble", desk.base],
+    }
+    for message, arguments in refused.items():
+        outcome = heedful("translate", *arguments, stdin=sources)
+        assert_one_clear_line(outcome, 1, message)
+    with pytest.raises(InputError, match="did you mean 'client'"):
+        translator.translate(["the cat sees ."], adapter="clint")
 
 
 def test_the_card_names_the_base_model_and_its_data(desk: Desk) -> None:

@@ -58,7 +58,7 @@ def test_encode(engine: Engine) -> None:
         attention = None if recorded is None else ctypes.byref(recorded)
         status: int = engine._functions.encode(
             ctypes.byref(engine._model), threads, address_of(ids), address_of(starts), count,
-            address_of(positions), known, pointers, attention,
+            address_of(positions), known, pointers, attention, None,
         )  # fmt: skip
         return status
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from heedful.decoding.backends.protocol import Allowed, Backend
+from heedful.decoding.backends.protocol import Adapters, Allowed, Backend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput, score_outputs
 from heedful.decoding.shortlist import Shortlist
@@ -132,6 +132,7 @@ class Generator:
                 threads=threads,
                 allowed=allowed,
                 coverage=options.coverage_penalty > 0,
+                **self._adapters([sources[i] for i in batch]),
             )
             return options.strategy.search(start, task)
 
@@ -162,6 +163,7 @@ class Generator:
                 threads=threads,
                 allowed=allowed,
                 coverage=options.coverage_penalty > 0,
+                **self._adapters([sources[i] for i in batch]),
             ) as step:
                 return score_outputs(step, outputs_of_batch, task)
 
@@ -169,11 +171,11 @@ class Generator:
         scored = self._in_batches(score_batch, lengths, lengths, options, size=self.batch_size)
         return [each or _NOTHING for each in scored]
 
-    def attention(self, sources: Ids, outputs: Ids, *, layer: int | None = None) -> list[Floats]:
+    def attention(self, sources: Sequence[Source], outputs: Ids, *, layer: int | None = None) -> list[Floats]:
         """Return for each given output the cross-attention weights (T, S) of its tokens.
 
         Args:
-            sources: ids with the special tokens that the encoder reads.
+            sources: the sources.
             outputs: for each source the ids that the decoder writes.
             layer: the decoder layer, from 1; None: the last but one (see `Backend.attention`).
 
@@ -181,13 +183,24 @@ class Generator:
             InputError: the backend records none, or there is no such layer.
         """
         weights = [np.zeros((0, 0)) for _ in sources]
-        lengths = [max(len(source), len(output)) for source, output in zip(sources, outputs, strict=True)]
+        lengths = [max(len(source.ids), len(output)) for source, output in zip(sources, outputs, strict=True)]
         for batch in plan_batches(lengths, tokens=self.batch_tokens, size=self.batch_size):
-            some = [sources[i] for i in batch], [outputs[i] for i in batch]
-            of_batch = self.backend.attention(*some, start_id=self.start_id, layer=layer)
+            some = [sources[i] for i in batch]
+            of_batch = self.backend.attention(
+                [source.ids for source in some],
+                [outputs[i] for i in batch],
+                start_id=self.start_id,
+                layer=layer,
+                **self._adapters(some),
+            )
             for i, weights_TS in zip(batch, of_batch, strict=True):
                 weights[i] = weights_TS
         return weights
+
+    def _adapters(self, sources: Sequence[Source]) -> dict[str, Adapters]:
+        """Return the argument of a backend for the adapters of sources, if there are any."""
+        adapters = [source.adapter for source in sources]
+        return {"adapters": adapters} if any(adapters) else {}
 
     @property
     def parallel_batches(self) -> int:

@@ -11,6 +11,7 @@ from heedful.decoding.steps import Bools, Floats, Ids, Ints
 from heedful.decoding.terms import Term
 from heedful.errors import InputError
 from heedful.settings.options import SharedOptions
+from heedful.storage.adapter import Adapter
 
 _FIRST_POSITIONS = 64  # the capacity of an output at first
 NO_CONTINUATION = "search: the model gives no possible continuation any probability"
@@ -27,12 +28,14 @@ class Source:
             one.
         limit: the maximum number of tokens in an output, the end token included.
         terms: the terms that its outputs must contain.
+        adapter: what changes the model for this sentence; None: nothing.
     """
 
     ids: Sequence[int]
     prefix: Sequence[int]
     limit: int
     terms: Sequence[Term] = ()
+    adapter: Adapter | None = None
 
     @property
     def target_ids(self) -> list[int]:

@@ -31,6 +31,7 @@ from heedful.decoding.task import Hypothesis, Source
 from heedful.decoding.translation import TextHypothesis, Translation, warn_of_cut
 from heedful.errors import InputError, refuse_if
 from heedful.settings.parsing import shown
+from heedful.storage.adapter import Adapter
 from heedful.storage.bundle import Bundle
 from heedful.storage.calibration import Calibration
 from heedful.text.pair import TokenizerPair
@@ -43,8 +44,8 @@ _Item = TypeVar("_Item")
 _Text = TypeVar("_Text", bound=TextHypothesis)
 _log = logging.getLogger("heedful.decoding")
 Target = str | Sequence[int]  # the text of an output, or the ids that the decoder writes
-# Returns the cross-attention (T, S) of each output, given sources and outputs as ids.
-AttentionOf = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], list[NDArray[np.float64]]]
+# Returns the cross-attention (T, S) of each output, given sources and the outputs as ids.
+AttentionOf = Callable[[Sequence[Source], Sequence[Sequence[int]]], list[NDArray[np.float64]]]
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,16 @@ class EncodedLines:
             entries=[[] for _ in whole],
         )
         return whole, lines
+
+    def adapted(self, adapters: Sequence[Adapter | None]) -> Self:
+        """Return these lines with the adapter of each."""
+        of_segments = chain.from_iterable(map(repeat, adapters, map(len, self.gaps)))
+        return replace(self, sources=with_adapters(self.sources, of_segments))
+
+
+def with_adapters(sources: Iterable[Source], adapters: Iterable[Adapter | None]) -> list[Source]:
+    """Return sources with the adapter of each."""
+    return [replace(source, adapter=own) for source, own in zip(sources, adapters, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,7 +349,7 @@ class TextCodec:
             if tgt.unk_id in each.ids
         ]
         attention = attention_of(
-            [lines.sources[i].ids for i, _, _ in incomplete],
+            [lines.sources[i] for i, _, _ in incomplete],
             [(*each.ids, *[tgt.eos_id] * each.finished) for _, _, each in incomplete],
         )
         for (i, k, each), weights_TS in zip(incomplete, attention, strict=True):
@@ -366,7 +377,7 @@ class TextCodec:
         outputs = [(number, output) for number in aligned for output in segments[number].hypotheses]
         attention = [np.zeros((0, 0))] * len(outputs)
         if aligner is None:
-            read = [lines.sources[number].ids for number, _ in outputs]
+            read = [lines.sources[number] for number, _ in outputs]
             attention = attention_of(read, [output.written_ids for _, output in outputs])
         tag = self.special_tokens.tgt_prefix
         src, tgt = self.tokenizers.src, self.tokenizers.tgt

@@ -1,9 +1,10 @@
 """Text in, text out: a bundle as a translator of lines."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, Unpack, get_args
 
 from heedful.decoding.aligner import Aligner
@@ -22,6 +23,7 @@ from heedful.decoding.backends.choice import choose_backend
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.generator import Generator
 from heedful.decoding.glossary import word_spans
+from heedful.decoding.models import Adapters, check_ensemble, check_unchanged, chosen_adapters
 from heedful.decoding.options import SearchOptions, SearchSettings, search_options
 from heedful.decoding.placement import needs_placement, put_in_place
 from heedful.decoding.scoring import ScoredOutput
@@ -34,14 +36,15 @@ from heedful.decoding.texts import (
     check_one_for_each,
     checked_ids,
     chunks,
+    with_adapters,
     without_line_ends,
 )
 from heedful.decoding.translation import ScoredText, Translation, warn_of_improbable_terms
 from heedful.errors import InputError
 from heedful.settings.arguments import checked
 from heedful.settings.options import PAIR_TOKENS, AtLeastOne, EngineChoice, PrecisionChoice
+from heedful.storage.adapter import Adapter, read_adapter
 from heedful.storage.bundle import Bundle, load_bundle
-from heedful.text import SpecialTokens
 
 
 class Translator:
@@ -56,6 +59,8 @@ class Translator:
         ensemble: the bundles of further models in an ensemble.
         codec: converts between texts and ids.
         generator: searches and scores outputs as ids.
+        adapters: the adapters that texts may name; some may be added or removed at any time.
+        adapter: the name of the adapter of texts that name none; None: they have none.
     """
 
     @checked
@@ -114,10 +119,12 @@ class Translator:
             batch_size=batch_size,
             shortlist=shortlist,
         )
+        self.adapters: dict[str, Adapter] = {}
+        self.adapter: str | None = None
         is_copy = engine.name == "native"
         self._versions = [each.weight_versions for each in (bundle, *ensemble)] if is_copy else None
 
-    def __reduce__(self) -> tuple[object, tuple[Bundle]]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Load the model again in another process, from its path unless it is in memory alone."""
         backend = self.generator.backend
         engine: Any = backend.name if backend.name in get_args(EngineChoice) else backend
@@ -130,7 +137,7 @@ class Translator:
             engine=engine,
             shortlist=self.generator.shortlist,
         )
-        return again, (self.bundle,)
+        return again, (self.bundle,), {"adapters": self.adapters, "adapter": self.adapter}
 
     def __repr__(self) -> str:
         return f"Translator({self.bundle!r}, {self.engine_in_use} engine, {self.precision_in_use})"
@@ -145,16 +152,23 @@ class Translator:
         batch_tokens: AtLeastOne | None = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
+        adapters: Mapping[str, str | Path] = MappingProxyType({}),
     ) -> Self:
         """Load a bundle, or the best one of a run; for the languages, see `for_languages`.
 
         For an engine, a shortlist or an ensemble: `Translator(path, engine=...)`.
 
+        `adapters` has runs that were fine-tuned from this model with LoRA (or their adapter.safetensors), by
+        the names that texts choose them by.
+
         Raises:
-            BundleError: nothing there, or a bundle that is damaged or too new.
+            BundleError: nothing there, or a bundle or an adapter that is damaged, too new or of another base.
             InputError: a language that the model does not have.
         """
         translator = cls(path, precision=precision, batch_tokens=batch_tokens)
+        translator.adapters |= {
+            name: read_adapter(Path(own), translator.bundle) for name, own in adapters.items()
+        }
         return translator.for_languages(src_lang=src_lang, tgt_lang=tgt_lang)
 
     @checked
@@ -177,20 +191,35 @@ class Translator:
             bundle.for_languages(src_lang=src_lang, tgt_lang=tgt_lang)
             for bundle in (self.bundle, *self.ensemble)
         )
-        return type(self)(
-            first,
-            ensemble=others,
+        return self._copy(first, others)
+
+    @checked
+    def with_adapter(self, adapter: str | None) -> Self:
+        """Return a translator whose texts have this adapter unless they name one; both share the weights."""
+        self._adapters_of(adapter, [""])
+        copy = self._copy(self.bundle, self.ensemble)
+        copy.adapter = adapter
+        return copy
+
+    def _copy(self, bundle: Bundle, ensemble: Sequence[Bundle]) -> Self:
+        """Return a translator with the same packed weights and adapters."""
+        copy = type(self)(
+            bundle,
+            ensemble=ensemble,
             engine=self.generator.backend,
             batch_tokens=self.generator.batch_tokens,
             batch_size=self.generator.batch_size,
             shortlist=self.generator.shortlist,
         )
+        copy.adapters, copy.adapter = self.adapters, self.adapter
+        return copy
 
     def translate(
         self,
         texts: Sequence[str],
         *,
         options: SearchOptions | None = None,
+        adapter: Adapters = None,
         **search: Unpack[SearchSettings],
     ) -> list[str]:
         """Return the best translation of each text; an empty text stays empty. See `translations`.
@@ -198,7 +227,7 @@ class Translator:
         >>> translator.translate(["The house is small."], beam_size=1)
         ['Das Haus ist klein.']
         """
-        return [each.text for each in self.translations(texts, options=options, **search)]
+        return [each.text for each in self.translations(texts, options=options, adapter=adapter, **search)]
 
     @checked
     def translations(
@@ -210,6 +239,7 @@ class Translator:
         first_line: int = 1,
         aligned: bool | Sequence[bool] = False,
         split: Callable[[str], list[Span]] = words_between_spaces,
+        adapter: Adapters = None,
         **search: Unpack[SearchSettings],
     ) -> list[Translation]:
         """Translate texts, each by itself, in batches of similar length; the order is kept.
@@ -227,27 +257,31 @@ class Translator:
                 for all texts, or for each.
             split: returns the words of a text to align, as spans of characters; by default, words between
                 spaces.
+            adapter: the name of an adapter (see `load`) for all texts, or for each; None: `self.adapter`.
+                Texts with different adapters share batches, which changes nothing in their translations.
             search: changes of the options: fields of `SearchOptions` and settings of strategies, such as
                 beam_size=1, n_best=4, glossary=..., or sample=True, temperature=0.7.
 
         Raises:
             InputError: an option that does not exist or has an invalid value, a prefix longer than the
-                translation may be, or no attention to align by.
+                translation may be, no attention to align by, or an adapter that is not there.
         """
         self._check_weights()
+        adapters = self._adapters_of(adapter, texts)
         if options is None and search:
             options = search_options(search, self.bundle.config.decode)
         elif options is not None and search:
             options = replace(options, **dict[str, Any](search))
         options = self.codec.resolved(options)
-        lines = self.codec.encode(texts, prefixes, options, first_line=first_line)
+        lines = self.codec.encode(texts, prefixes, options, first_line=first_line).adapted(adapters)
         wanted = [aligned] * len(texts) if isinstance(aligned, bool) else aligned
         found = self._searched(lines, options, wanted, split)
         if options.glossary is not None and self.can_align:
             for number, translation in self._with_terms_in_place(found, lines, options).items():
                 found[number] = translation
                 if wanted[number]:
-                    [alignment] = self.align([translation.source], [translation.text], split=split)
+                    pair = [translation.source], [translation.text]
+                    [alignment] = self.align(*pair, split=split, adapter=adapters[number])
                     best, *others = translation.hypotheses
                     best = replace(best, alignment=alignment)
                     found[number] = replace(translation, hypotheses=(best, *others))
@@ -283,7 +317,8 @@ class Translator:
         edited = [put_in_place(translation, options.glossary) for translation in free]
         placed = {number: new for number, new in zip(doubtful, edited, strict=True) if new is not None}
         sources, texts = [found[number].source for number in placed], [new.text for new in placed.values()]
-        scored = self.score(sources, texts, options=options)
+        adapters = {i: source.adapter for i, source in zip(doubtful, without.sources, strict=True)}
+        scored = self.score(sources, texts, options=options, adapter=[adapters[i] for i in placed])
         return {
             number: found[number].led_by(best, new.terms)
             for (number, new), best in zip(placed.items(), scored, strict=True)
@@ -338,6 +373,7 @@ class Translator:
         options: SearchOptions | None = None,
         prefixes: Sequence[str] | None = None,
         first_line: int = 1,
+        adapter: Adapters = None,
     ) -> list[ScoredText]:
         """Score given translations: the log-probability of each token, and of each text, and its score.
 
@@ -355,6 +391,7 @@ class Translator:
             options: the search; None: the bundle's.
             prefixes: for each source, the prefix of the search.
             first_line: the number of the first pair, for messages.
+            adapter: as for `translations`.
 
         Returns:
             For each pair the target, on one line, with its numbers.
@@ -367,7 +404,9 @@ class Translator:
         read, written, left_out = self.codec.pairs(
             sources, targets, options, prefixes=prefixes, first_line=first_line
         )
-        scored = self.generator.score(read, written, options)
+        scored = self.generator.score(
+            with_adapters(read, self._adapters_of(adapter, sources)), written, options
+        )
         texts = [each if isinstance(each, str) else tgt.decode([*each]) for each in targets]
         return [
             ScoredText.unknown(text)
@@ -406,6 +445,7 @@ class Translator:
         split: Callable[[str], list[Span]] = words_between_spaces,
         max_source_tokens: int | None = None,
         first_line: int = 1,
+        adapter: Adapters = None,
     ) -> list[Alignment]:
         """Align the words of given translations by the bundle's aligner, or by the model's cross-attention.
 
@@ -421,6 +461,7 @@ class Translator:
             max_source_tokens: the maximum length of a source or a target, special tokens included; None: no
                 limit for the aligner, and the limit of `score` for attention.
             first_line: the number of the first pair, for messages.
+            adapter: as for `translations`.
 
         Raises:
             InputError: unequal numbers of texts, or a layer that the decoder does not have.
@@ -446,8 +487,9 @@ class Translator:
             return alignments
         method, column = method or BY_ATTENTION, len(codec.special_tokens.src_prefix)
         least = codec.least_weight if method == BY_ATTENTION else 0.0
+        adapted = with_adapters(read, self._adapters_of(adapter, sources))
         weights = self.generator.attention(
-            [read[i].ids for i in pairs], [written[i] for i in pairs], layer=method.layer
+            [adapted[i] for i in pairs], [written[i] for i in pairs], layer=method.layer
         )
         for i, weights_TS in zip(pairs, weights, strict=True):
             src_words, tgt_words = words[i]
@@ -457,14 +499,14 @@ class Translator:
             alignments[i] = align_words(own_TS[last - len(tgt_words) : last], src_words, tgt_words)
         return alignments
 
+    def _adapters_of(self, adapter: Adapters, texts: Sequence[str]) -> list[Adapter | None]:
+        chosen = self.adapter if adapter is None else adapter
+        engine = None if self.generator.backend.has_adapters else self.engine_in_use
+        return chosen_adapters(chosen, texts, self.adapters, engine=engine, ensemble=self.ensemble)
+
     def _check_weights(self) -> None:
-        """Check that the weights were not changed since they were copied."""
-        bundles = (self.bundle, *self.ensemble)
-        if self._versions is not None and [each.weight_versions for each in bundles] != self._versions:
-            raise InputError(
-                "the model was changed after this translator was made, which computes with a copy of it; "
-                "make another one, Translator(bundle)"
-            )
+        if self._versions is not None:
+            check_unchanged((self.bundle, *self.ensemble), self._versions)
 
     @property
     def can_align(self) -> bool:
@@ -557,24 +599,3 @@ class Translator:
     def precision_in_use(self) -> str:
         """The precision of matrix multiplications: "float32", "bf16", "fp16" or "int8"."""
         return self.generator.backend.precision
-
-
-def check_ensemble(bundles: Sequence[Bundle]) -> None:
-    """Check that models can be an ensemble: the same vocabularies and the same special-token template.
-
-    Raises:
-        InputError: two of them differ.
-    """
-    first, *others = bundles
-    for number, other in enumerate(others, start=2):
-        pairs = [(each.config, each.tokenizers) for each in (first, other)]
-        parts: dict[str, list[object]] = {
-            "tokenizers": [(each.src.digest(), each.tgt.digest()) for _, each in pairs],
-            "numbers of target tokens": [config.model.tgt_vocab_size for config, _ in pairs],
-            "special tokens": [SpecialTokens.of(*pair) for pair in pairs],
-        }
-        if names := [name for name, (ours, theirs) in parts.items() if ours != theirs]:
-            raise InputError(
-                f"ensemble: {other.path or f'model {number}'}: {' and '.join(names)} differ from the first "
-                "model's; give models that were trained with one tokenizer"
-            )

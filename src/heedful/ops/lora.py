@@ -86,6 +86,12 @@ def without_adapters(model: Model) -> Model:
     return plain
 
 
+def adapter_matrices(model: nn.Module) -> dict[str, Tensor]:
+    """Return `lora_a` and `lora_b` of every adapted layer, by their names in the model."""
+    ends = (".lora_a", ".lora_b")
+    return {name: weight.detach() for name, weight in model.named_parameters() if name.endswith(ends)}
+
+
 def _put(model: nn.Module, name: str, layer: nn.Linear) -> None:
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, layer)

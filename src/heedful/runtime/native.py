@@ -16,7 +16,7 @@ from typing import Any
 
 from heedful.errors import ConfigError
 
-VERSION = 5  # HEEDFUL_VERSION in native/heedful.h
+VERSION = 6  # HEEDFUL_VERSION in native/heedful.h
 VARIABLE = "HEEDFUL_ISA"
 BF16_VARIABLE = "HEEDFUL_BF16"
 BF16_LEVELS = ("avx512_bf16", "amx", "neon_bf16")  # their CPUs multiply bfloat16 themselves
@@ -39,6 +39,7 @@ class Linear(ctypes.Structure):
     _fields_ = (
         *(("in", _INT), ("out", _INT)),
         *(("weight", _POINTER), ("bias", _POINTER), ("scale", _POINTER), ("sums", _POINTER)),
+        ("number", _INT),
     )
 
 
@@ -80,7 +81,7 @@ class Past(ctypes.Structure):
 
     _fields_ = (
         *((name, _INT) for name in ("num_outputs", "num_sources", "stride")),
-        *((name, _POINTER) for name in ("sources", "starts", "memory", "cache")),
+        *((name, _POINTER) for name in ("sources", "starts", "memory", "cache", "adapters")),
     )
 
 
@@ -102,6 +103,21 @@ class Shortlist(ctypes.Structure):
     )
 
 
+class LayerChange(ctypes.Structure):
+    """A low-rank change of some outputs of a linear layer: HeedfulChange."""
+
+    _fields_ = (
+        *((name, _INT) for name in ("first", "out", "rank")),
+        *((name, _POINTER) for name in ("down", "up")),
+    )
+
+
+class LayerChanges(ctypes.Structure):
+    """The changes of all layers: HeedfulAdapter."""
+
+    _fields_ = (("changes", _POINTER), ("firsts", _POINTER))
+
+
 _MODEL = ctypes.POINTER(Model)
 _DROPOUT = (ctypes.c_uint64, ctypes.c_uint32, _FLOAT)  # seed, threshold, scale
 _RESIDUAL_NORM = (_INT32, *[_POINTER] * 7, _INT, _INT, _FLOAT, *_DROPOUT)
@@ -112,7 +128,7 @@ _LOSS_ROWS = (_INT32, *[_POINTER] * 4, _INT, _INT, _FLOAT)
 _SIGNATURES: dict[str, tuple[Any, ...]] = {  # what each function returns, and its arguments
     "encode": (
         *(_INT32, _MODEL, _INT, _POINTER, _POINTER, _INT),
-        *(_POINTER, _INT, _POINTER, ctypes.POINTER(Attention)),
+        *(_POINTER, _INT, _POINTER, ctypes.POINTER(Attention), _POINTER),
     ),
     "step": (
         *(_INT32, _MODEL, _INT, ctypes.POINTER(Past), *3 * [_POINTER], _INT),
@@ -149,7 +165,7 @@ class Functions(ctypes.Structure):
     )
 
 
-_STRUCTURES = (Linear, Norm, Layer, Model, Past, Attention, Shortlist, Functions)
+_STRUCTURES = (Linear, Norm, Layer, Model, Past, Attention, Shortlist, Functions, LayerChange, LayerChanges)
 
 
 @dataclass(frozen=True)

@@ -75,11 +75,13 @@ class ApiKey:
         name: the client for whom it was made.
         sha256: of the key, which has 256 random bits and so needs no slow hash.
         requests_per_minute: 0: as the server's limits say.
+        adapter: the name of the adapter of all its translations; "": requests may name any.
     """
 
     name: str
     sha256: str
     requests_per_minute: Annotated[int, Field(ge=0)] = 0
+    adapter: str = ""
 
 
 class _KeyFile(BaseModel):
@@ -95,12 +97,12 @@ class KeyRing:
         Raises:
             InputError: the file cannot be read, or is not a file of keys.
         """
-        self._path, self._stamp = path, _stamp(path)
+        self._path, self._stamp = path, stamp_of(path)
         self.keys = tuple(keys) if path is None else tuple(load_keys(path))
 
     def find(self, key: str) -> ApiKey | None:
         """Look a key up by its hash, so that the time tells nothing about it; None if it is unknown."""
-        if self._path is not None and (stamp := _stamp(self._path)) != self._stamp:
+        if self._path is not None and (stamp := stamp_of(self._path)) != self._stamp:
             self._stamp = stamp
             try:
                 self.keys = tuple(load_keys(self._path))
@@ -109,7 +111,7 @@ class KeyRing:
         return {known.sha256: known for known in self.keys}.get(fingerprint(key))
 
 
-def _stamp(path: Path | None) -> tuple[int, ...] | None:
+def stamp_of(path: Path | None) -> tuple[int, ...] | None:
     """Return numbers that change when a file is replaced; None: there is no file."""
     if path is None:
         return None
@@ -134,7 +136,9 @@ def load_keys(path: Path) -> list[ApiKey]:
         ) from None
 
 
-def make_key(path: Path, name: str, *, shared: str | None = None, requests_per_minute: int = 0) -> str:
+def make_key(
+    path: Path, name: str, *, shared: str | None = None, requests_per_minute: int = 0, adapter: str = ""
+) -> str:
     """Return a new key, and add its hash to a file that only its owner can read.
 
     Args:
@@ -142,6 +146,7 @@ def make_key(path: Path, name: str, *, shared: str | None = None, requests_per_m
         name: the client.
         shared: the URL of a Redis server that shares the keys of the file; None: there is none.
         requests_per_minute: what the client may send; 0: as the server's limits say.
+        adapter: the name of the adapter of all its translations; "": requests may name any.
 
     Raises:
         InputError: the file is not a file of keys, is locked, or has a key with this name, the name cannot
@@ -155,7 +160,7 @@ def make_key(path: Path, name: str, *, shared: str | None = None, requests_per_m
     def add(keys: list[ApiKey]) -> list[ApiKey]:
         if any(known.name == name for known in keys):
             raise InputError(f"{path}: there is a key for {name!r}; take another name, or --revoke-key it")
-        return [*keys, ApiKey(name, fingerprint(key), requests_per_minute)]
+        return [*keys, ApiKey(name, fingerprint(key), requests_per_minute, adapter)]
 
     if shared is not None:
         share_keys(shared, None)  # it answers, or no key is made
@@ -195,7 +200,7 @@ def _change_keys(path: Path, work: Callable[[list[ApiKey]], list[ApiKey]], share
 
 
 def lines_of_keys(file: Path, *, shared: str | None = None) -> list[str]:
-    """Return a line for each key: name, label in /metrics, rate, and with a Redis server its characters.
+    """Return a line for each key: name, label in /metrics, rate, characters with a Redis server, adapter.
 
     Raises:
         InputError: the file is not usable, or the server does not answer.
@@ -210,7 +215,8 @@ def lines_of_keys(file: Path, *, shared: str | None = None) -> list[str]:
         per_minute = key.requests_per_minute
         rate = f"{per_minute} requests per minute" if per_minute else "rate of --rate"
         characters = "" if shared is None else f"\t{int(usage.get(key.name, 0)):,} characters"
-        lines.append(f"{key.name}\t{label_of_key(key.name)}\t{rate}{characters}")
+        adapter = f"\tadapter {key.adapter}" if key.adapter else ""
+        lines.append(f"{key.name}\t{label_of_key(key.name)}\t{rate}{characters}{adapter}")
     return lines
 
 
@@ -222,7 +228,7 @@ def share_keys(url: str, keys: Sequence[ApiKey] | None) -> None:
         MissingExtraError: redis is not installed.
     """
     values = {
-        key.sha256: json.dumps({"name": key.name, "requests_per_minute": key.requests_per_minute})
+        key.sha256: json.dumps({field: value for field, value in asdict(key).items() if field != "sha256"})
         for key in keys or ()
     }
     with _redis(url) as redis, redis.pipeline() as batch:

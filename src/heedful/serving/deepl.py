@@ -29,6 +29,7 @@ from heedful.text.languages import language_name
 _NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
 _LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _MODEL = "quality_optimized"
+_NO_TIME = "1970-01-01T00:00:00.000Z"  # when an adapter was made is not known
 _IGNORED = ("context", "preserve_formatting", "enable_beta_languages")  # an answer names them
 
 
@@ -62,6 +63,23 @@ class DeepLLanguage(BaseModel):
     supports_formality: bool | None = None
 
 
+class DeepLStyle(BaseModel):
+    """An adapter, as DeepL describes a list of rules of style."""
+
+    style_id: str
+    name: str
+    language: str
+    creation_time: str = _NO_TIME
+    updated_time: str = _NO_TIME
+    version: int = 1
+
+
+class DeepLStyles(BaseModel):
+    """All adapters that a client may name."""
+
+    style_rules: list[DeepLStyle]
+
+
 def _only(*values: object) -> AfterValidator:
     """Take these values, which change nothing; the refusal of others says that the parameter is unknown."""
 
@@ -90,7 +108,7 @@ class SharedFields(BaseModel, extra="forbid"):
     formality: _Formality = "default"
     glossary_id: str = ""
     glossary_ids: Annotated[Names, Field(max_length=5)] = []
-    style_id: _NotSupported = ""
+    style_id: str = ""
     enable_beta_languages: SkipJsonSchema[str | bool] = False
     show_billed_characters: SkipJsonSchema[str | bool] = True
     auth_key: SkipJsonSchema[str] = ""
@@ -155,6 +173,7 @@ def router(gateway: Gateway) -> APIRouter:
                 rules=None if rules is None else lambda _: rules,
                 split=parameters.split_sentences != "0",
                 glossary=glossary_of(parameters, gateway, client),
+                adapter=parameters.style_id,
             ),
         )
         translations = [
@@ -207,6 +226,18 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
             }
             for code in catalogue.all
         ]
+
+    @routes.get("/v3/style_rules")
+    async def styles(request: Request) -> DeepLStyles:
+        """Return the adapters of the server, by the target language of each; `style_id` chooses one."""
+        await gateway.authorize(request, request.query_params, is_counted=False)
+        return DeepLStyles(
+            style_rules=[
+                DeepLStyle(style_id=name, name=name, language=pair.rpartition("-")[2])
+                for name, pairs in (await gateway.adapters(request)).items()
+                for pair in pairs[:1]
+            ]
+        )
 
     @routes.get("/v2/usage")
     async def usage(request: Request) -> dict[str, int]:

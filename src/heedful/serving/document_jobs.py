@@ -243,6 +243,7 @@ class DocumentRequest:
         owner: the client.
         sender: see `DocumentState`.
         key: that is needed to ask for it; "": none.
+        adapter: the name of the adapter that changes the model; "": none.
         count: counts the characters that the client had translated.
     """
 
@@ -255,6 +256,7 @@ class DocumentRequest:
     owner: str
     sender: str
     key: str
+    adapter: str = ""
     count: Callable[[int], Awaitable[None]]
 
 
@@ -481,7 +483,11 @@ class _Run:
             shutil.copyfile(file, result)
             return
         job = Job(
-            route, self._turn, service.terms(route, request.glossary, texts), progress=self._add_characters
+            route,
+            self._turn,
+            service.terms(route, request.glossary, texts),
+            progress=self._add_characters,
+            adapters=service.adapters(route, request.adapter),
         )
         self._started = time.monotonic()
 

@@ -20,6 +20,7 @@ from starlette.background import BackgroundTask
 from heedful import InputError
 from heedful.documents import check_document
 from heedful.serving import deepl, libretranslate
+from heedful.serving.adapters import adapter_of
 from heedful.serving.document_jobs import (
     COLUMNS_FIELD,
     DocumentJobs,
@@ -73,6 +74,7 @@ class _FileFields(BaseModel):
     source: NonEmptyText
     target: NonEmptyText
     columns: _Columns
+    adapter: str = ""
     api_key: str = ""
     filename: ClassVar[str] = ""  # DeepL's field, for the name of the file
     output_format: ClassVar[str] = ""
@@ -109,6 +111,11 @@ class _DocumentFields(deepl.SharedFields):
     def languages(self) -> tuple[str | None, str]:
         """The source, None to identify it, and the target."""
         return self.source_lang or None, self.target_lang
+
+    @property
+    def adapter(self) -> str:
+        """The name of the adapter; "": none."""
+        return self.style_id
 
 
 class _HandleFields(BaseModel):
@@ -171,6 +178,7 @@ async def _received(
             owner=client,
             sender=sender_of(request, client=client),
             key="",
+            adapter=adapter_of(request, parameters.adapter),
             count=partial(gateway.count_characters, client),
         )
         yield jobs, parameters, document

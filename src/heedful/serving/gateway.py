@@ -19,7 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from functools import cache, partial
@@ -36,6 +36,7 @@ from starlette.requests import ClientDisconnect
 
 from heedful import Glossary, Pair
 from heedful.serving.access import ANY, ApiKey, label_of_key
+from heedful.serving.adapters import ADAPTER_OF_KEY, adapter_of
 from heedful.serving.limits import Limits
 from heedful.serving.records import ClientRecords
 from heedful.serving.refusals import (
@@ -140,6 +141,7 @@ class Gateway:
         if per_minute and is_counted:
             await self.records.count_request(sender_of(request, client=client.name), per_minute)
         request.scope.setdefault(FACTS, {})["key"] = client.name
+        request.scope[ADAPTER_OF_KEY] = client.adapter
         return client.name
 
     async def check_header(self, request: Request) -> None:
@@ -206,6 +208,7 @@ class Gateway:
         Raises:
             ClientDisconnect: the client has closed its connection.
         """
+        asked = replace(asked, adapter=adapter_of(request, asked.adapter))
         if self.log_text:
             _log.info("%s -> %s: %r", asked.source or AUTO, asked.target, asked.texts)
         answers = await unless_gone(request, self.service.translate(asked))
@@ -214,6 +217,12 @@ class Gateway:
         request.scope[FACTS] |= {"pair": f"{sources}-{asked.target}", "characters": characters}
         await self.count_characters(client, characters)
         return answers
+
+    async def adapters(self, request: Request) -> dict[str, list[str]]:
+        """Return the adapters that an authorised request may name, with their pairs of languages."""
+        names = await asyncio.to_thread(self.service.adapter_names)
+        bound = adapter_of(request, "")
+        return {name: list(map(str, pairs)) for name, pairs in names.items() if bound in ("", name)}
 
     async def count_characters(self, client: str, characters: int) -> None:
         """Count characters that a client had translated; an answer is not lost because that fails."""

@@ -218,6 +218,8 @@ def _keys(options: ServiceOptions) -> KeyRing | None:
 
 def _check(options: ServiceOptions) -> None:
     """Check what can be checked without the models: origins, proxies, and pairs of languages."""
+    if options.adapter and options.on != "here":
+        raise InputError(f"--adapter: models on {options.on} have no adapters; serve with --on here")
     for origin in options.access.cors or ():
         check_origin(origin)
     for address in options.access.trust_proxy or ():

@@ -115,6 +115,13 @@ class Language(BaseModel):
     targets: list[str]
 
 
+class ServedAdapter(BaseModel):
+    """An adapter, and the pairs of languages that it changes, as `en-de`."""
+
+    name: str
+    pairs: list[str]
+
+
 def _or(default: object) -> BeforeValidator:
     """Take the default value in place of an empty one."""
     return BeforeValidator(lambda value: value or default)
@@ -129,6 +136,7 @@ class _TranslateFields(BaseModel):
     confidence: Annotated[bool, _or(0)] = False
     terms: Annotated[bool, _or(0)] = False
     glossary: SkipJsonSchema[str | dict[NonEmptyText, NonEmptyText | list[NonEmptyText]]] = ""  # JSON only
+    adapter: str = ""
     api_key: str = ""
 
 
@@ -203,6 +211,7 @@ def router(gateway: Gateway) -> APIRouter:
                 alternatives=parameters.alternatives,
                 glossary=_glossary_of(parameters, gateway, client),
                 with_terms=parameters.terms,
+                adapter=parameters.adapter,
             ),
         )
         return _translated(parameters, answers)
@@ -234,6 +243,14 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
             return microsoft.languages(request, catalogue)
         targets = {code: catalogue.targets_of(code) for code in catalogue.all}
         return [Language(code=code, name=language_name(code), targets=targets[code]) for code in targets]
+
+    @routes.get("/adapters")
+    async def adapters(request: Request) -> list[ServedAdapter]:
+        """Return the adapters that the client may name, and the pairs of languages that each changes."""
+        await gateway.authorize(request, request.query_params, is_counted=False)
+        return [
+            ServedAdapter(name=name, pairs=pairs) for name, pairs in (await gateway.adapters(request)).items()
+        ]
 
     @routes.get("/frontend/settings")
     async def settings() -> dict[str, Any]:

@@ -26,6 +26,7 @@ _VERSION = "api-version"
 _DIALECT = "heedful.microsoft"  # in the scope of a request that is in this dialect
 _SCOPES = ("translation", "transliteration", "dictionary")
 _MOST_TARGETS = 10  # of a text
+_GENERAL = ("general", "generalnn")  # categories that are no adapter
 _DICTIONARY = re.compile(
     r'<mstrans:dictionary\s+translation="([^"<>]*)"\s*>(?:(?!<mstrans:).)*?</mstrans:dictionary>', re.DOTALL
 )
@@ -93,7 +94,7 @@ class _Query(_Strict):
     to: Annotated[Names, Field(max_length=_MOST_TARGETS)] = []
     target: str = ""
     text_type: _TextType = ""
-    category: Literal["", "general", "generalnn"] = ""
+    category: str = ""
     profanity_action: _NoAction = ""
     profanity_marker: str = ""
     include_alignment: _No = ""
@@ -208,6 +209,7 @@ async def _translated(
             source=source,
             target=language,
             rules=partial(_rules, is_html=is_html),
+            adapter=_adapter(request),
         )
         found = await gateway.translate(request, client, asked)
         answers[key] = dict(zip(texts, found, strict=True))
@@ -215,6 +217,12 @@ async def _translated(
         _answer(item, [answers[key][number] for key in keys[number]], name)
         for number, item in enumerate(inputs)
     ]
+
+
+def _adapter(request: Request) -> str:
+    """Return the adapter that version 3.0 names as `category`, where Microsoft has a client's own models."""
+    category = request.query_params.get("category", "")
+    return "" if category in _GENERAL else category
 
 
 def _answer(asked: _Input, answers: Sequence[Answer], name: str) -> MicrosoftTranslations:

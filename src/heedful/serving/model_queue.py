@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from heedful import Bundle, Glossary, SearchOptions
     from heedful.decoding import Entry
     from heedful.documents import TranslationMemory
+    from heedful.serving.adapters import AdaptersOfModel
+    from heedful.storage.adapter import Adapter
 
 _MOST_NAMED = 3  # pairs, in a line
 _MAX_HYPOTHESES = 8  # of an n-best list that is shown
@@ -100,6 +102,7 @@ class ServedModel:
         self.tgt_tokenizer = None if bundle is None else bundle.tokenizers.tgt
         self.max_tokens = max_tokens
         self.threads = threads
+        self.adapters: AdaptersOfModel | None = None  # those that requests may name
         self._description = description
         self._open_pair = open_pair
         self._open: LRUCache[Pair, ServedPair] = LRUCache(max_open)
@@ -122,6 +125,7 @@ class ServedModel:
         threads: int | None = None,
         cancelled: Callable[[], bool] | None = None,
         glossary: "Glossary | None" = None,
+        adapters: "Sequence[Adapter | None]" = (),
     ) -> "list[Translation]":
         """Return the translation of each text: the best one, then its alternatives, all different.
 
@@ -133,11 +137,13 @@ class ServedModel:
             threads: how many compute, once they are free; None: all.
             cancelled: returns whether all clients have left; called before each step.
             glossary: the terms that translations use.
+            adapters: the adapter of each text; (): no text has one.
 
         Raises:
             SearchCancelledError: all clients have left.
         """
-        requests = [Request(text, aligned) for text in texts]
+        of_texts = adapters or itertools.repeat(None)
+        requests = [Request(text, aligned, adapter) for text, adapter in zip(texts, of_texts, strict=False)]
         with self._free.taken(threads or self.threads):
             served = self.served(pair)
             find = None if served.memory is None else served.memory.exact
@@ -214,6 +220,7 @@ class SentenceKey(NamedTuple):
     aligned: bool
     text: str
     terms: "tuple[Entry, ...]" = ()
+    adapter: str = ""  # its checksum
 
 
 class SentenceCache:
@@ -282,6 +289,7 @@ class _Waiting:
     number: int
     key: SentenceKey = field(compare=False)
     glossary: "Glossary | None" = field(compare=False)
+    adapter: "Adapter | None" = field(compare=False)
     tokens: int = field(compare=False)
     turn: Turn = field(compare=False)
     future: "Future[Translation]" = field(compare=False)
@@ -334,6 +342,7 @@ class ModelQueue:
         turn: Turn,
         aligned: Container[str] = (),
         glossary: "Glossary | None" = None,
+        adapter: "Adapter | None" = None,
     ) -> "list[Future[Translation]]":
         """Put sentences into the queue; those that are remembered are done at once.
 
@@ -344,6 +353,7 @@ class ModelQueue:
             turn: when sentences of the request are due.
             aligned: the texts to align with their translations, word by word.
             glossary: the terms to use.
+            adapter: what changes the model; sentences with different adapters share batches.
 
         Raises:
             UnavailableError: the queue is closed.
@@ -354,7 +364,8 @@ class ModelQueue:
             future: Future[Translation] = Future()
             futures.append(future)
             terms = () if glossary is None else tuple(glossary.applicable(text))
-            key = SentenceKey(self.model.name, pair, alternatives, text in aligned, text, terms)
+            changed = "" if adapter is None else adapter.sha256
+            key = SentenceKey(self.model.name, pair, alternatives, text in aligned, text, terms, changed)
             cached = self._cache.get(key)
             if cached is not None:
                 future.set_result(cached)
@@ -369,7 +380,7 @@ class ModelQueue:
                     due = max(self._clock, turn.due.get(self, 0.0)) + tokens + _STEP
                     turn.due[self] = due
                     used = glossary if key.terms else None
-                    each = _Waiting(due, next(self._numbers), key, used, tokens, turn, future)
+                    each = _Waiting(due, next(self._numbers), key, used, adapter, tokens, turn, future)
                     heapq.heappush(self._waiting, each)
                 self._changed.notify_all()
         return futures
@@ -440,16 +451,17 @@ class ModelQueue:
 
     def _translate(self, batch: Sequence[_Waiting], threads: int) -> None:
         first = batch[0].key
-        texts = list(dict.fromkeys(each.key.text for each in batch))
+        adapters = {each.key: each.adapter for each in batch}
         try:
             translations = self.model.translate(
                 first.pair,
-                texts,
+                [key.text for key in adapters],
                 alternatives=first.alternatives,
                 aligned=first.aligned,
                 threads=threads,
                 cancelled=lambda: not any(each.is_needed for each in batch),
                 glossary=batch[0].glossary,
+                adapters=list(adapters.values()),
             )
         except SearchCancelledError:
             return
@@ -466,17 +478,14 @@ class ModelQueue:
                 if each.future.set_running_or_notify_cancel():
                     each.future.set_exception(error)
             return
-        results = dict(zip(texts, translations, strict=True))
+        results = dict(zip(adapters, translations, strict=True))
         for each in batch:
-            self._cache.put(each.key, results[each.key.text])
+            self._cache.put(each.key, results[each.key])
             if each.future.set_running_or_notify_cancel():
-                each.future.set_result(results[each.key.text])
+                each.future.set_result(results[each.key])
 
 
 def _fit_a_batch(first: _Waiting, other: _Waiting) -> bool:
     short, long = sorted((first.tokens, other.tokens))
-    return (
-        first.glossary is other.glossary
-        and first.key._replace(text="", terms=()) == other.key._replace(text="", terms=())
-        and long <= max(_LONGER * short, short + _MORE)
-    )
+    asked, also = (each.key._replace(text="", terms=(), adapter="") for each in (first, other))
+    return first.glossary is other.glossary and asked == also and long <= max(_LONGER * short, short + _MORE)

@@ -8,6 +8,7 @@ from pathlib import Path
 from heedful import InputError, Pair, SearchOptions, Translator
 from heedful.decoding import TextCodec
 from heedful.documents import TranslationMemory
+from heedful.serving.adapters import AdapterShelf, AdaptersOfModel
 from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.on_ray import RemoteTranslator
 from heedful.serving.options import ServiceOptions
@@ -39,9 +40,10 @@ def load_models(
         InputError: as `load_served`, or all pairs of a model are translated by models before it.
     """
     models: list[ServedModel] = []
+    shelf = AdapterShelf(options.adapter or ())
     first: dict[Pair, str] = {}
     for argument in options.models or ():
-        model = load_served(argument, options, open_model)
+        model = load_served(argument, options, open_model, shelf)
         shared = sorted(model.pairs & first.keys())
         if shared:
             names = ", ".join(map(str, shared[:_MOST_NAMED])) + (", ..." if shared[_MOST_NAMED:] else "")
@@ -54,11 +56,19 @@ def load_models(
             notify(f"{argument}: {names} ({len(shared)} of {len(model.pairs)} pairs): {others} answers")
         first |= dict.fromkeys(model.pairs - first.keys(), argument)
         models.append(model)
+    known = {name for model in models if model.adapters is not None for name in model.adapters.names()}
+    for name, path in shelf.paths().items():
+        if name not in known:
+            reason = f"{path} is no adapter of a model that is served; the log says why"
+            raise InputError(f"--adapter {name}: {reason}")
     return models
 
 
 def load_served(
-    argument: str, service: ServiceOptions | None = None, open_model: Opener | None = None
+    argument: str,
+    service: ServiceOptions | None = None,
+    open_model: Opener | None = None,
+    shelf: AdapterShelf | None = None,
 ) -> ServedModel:
     """Return a model, loaded; see `load_models`.
 
@@ -114,6 +124,8 @@ def load_served(
         threads=threads,
         description=description,
     )
+    if shelf is not None:
+        model.adapters = AdaptersOfModel(shelf, bundle)
     if isinstance(translator, Translator):  # an engine without the search fails here, and not at each task
         model.translate(next(iter(said or tags)), ["."], alternatives=0)
     return model

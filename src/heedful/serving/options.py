@@ -26,6 +26,10 @@ class Access:
         str | None,
         Option("Print a new key, and add its hash to --keys.", _ACCESS, metavar="NAME", is_common=True),
     ] = None
+    key_adapter: Annotated[
+        str | None,
+        Option("With --make-key: the adapter of all translations of this key.", _ACCESS, metavar="NAME"),
+    ] = None
     revoke_key: Annotated[
         str | None, Option("Remove the key with this name from --keys.", _ACCESS, metavar="NAME")
     ] = None
@@ -115,6 +119,15 @@ class ServiceOptions:
             "Store the better translations that clients send (/suggest) in this file.",
             metavar="FILE",
             is_file=True,
+        ),
+    ] = None
+    adapter: Annotated[
+        list[str] | None,
+        Option(
+            "A run fine-tuned from a served model with LoRA, or its adapter.safetensors or one of PEFT, "
+            "which requests choose by this name; or a directory of them, by their names there. Read again "
+            "when files change; repeatable.",
+            metavar="NAME=RUN|DIR",
         ),
     ] = None
     memory: Annotated[

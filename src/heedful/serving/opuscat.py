@@ -24,7 +24,7 @@ class _Login(BaseModel):
 
 
 class _Fields(BaseModel):
-    """The parameters; `modelTag` would choose a model, and a pair has one here."""
+    """The parameters; `modelTag` may name an adapter."""
 
     tokenCode: str = ""  # noqa: N815
     input: str = ""
@@ -68,12 +68,16 @@ def _add_models(routes: APIRouter, gateway: Gateway) -> None:
         return [f"{source}-{target}" for source, targets in targets_of.items() for target in targets]
 
     @routes.get("/GetLanguagePairModelTags")
-    async def tags(srcLangCode: str, trgLangCode: str) -> list[str]:  # noqa: N803
-        """Return the names of the models of a pair."""
+    async def tags(request: Request, srcLangCode: str, trgLangCode: str) -> list[str]:  # noqa: N803
+        """Return the names of the models of a pair, and of their adapters for all clients."""
         source, target = catalogue.languages(srcLangCode, trgLangCode)
         assert source is not None
         route = catalogue.required_route(source, target)
-        return [PurePath(gateway.service.model_of(leg).name).name for leg in route.legs]
+        models = [PurePath(gateway.service.model_of(leg).name).name for leg in route.legs]
+        if gateway.records.key_required:  # names of adapters are those of clients
+            return models
+        pairs = set(map(str, route.legs))
+        return models + [name for name, own in (await gateway.adapters(request)).items() if pairs & {*own}]
 
     @routes.get("/CheckModelStatus")
     async def status(sourceCode: str, targetCode: str) -> str:  # noqa: N803
@@ -85,8 +89,12 @@ def _add_models(routes: APIRouter, gateway: Gateway) -> None:
 def _add_translations(routes: APIRouter, gateway: Gateway) -> None:
     async def translated(request: Request, texts: list[str], parameters: _Fields) -> list[str]:
         client = await gateway.authorize(request, {"api_key": parameters.tokenCode})
+        adapters = await gateway.adapters(request) if parameters.modelTag else {}
         asked = TranslationRequest(
-            texts=tuple(texts), source=parameters.srcLangCode, target=parameters.trgLangCode
+            texts=tuple(texts),
+            source=parameters.srcLangCode,
+            target=parameters.trgLangCode,
+            adapter=parameters.modelTag if parameters.modelTag in adapters else "",
         )
         return [answer.text for answer in await gateway.translate(request, client, asked)]
 

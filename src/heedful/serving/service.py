@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
 from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
 from heedful.spans import Parted, Request, Work, onwards
+from heedful.storage.adapter import Adapter
 from heedful.text.languages import closest_code
 
 T = TypeVar("T")
@@ -72,6 +73,7 @@ class LoadLimiter:
             self._mean_seconds += _RECENT * (time.monotonic() - started - self._mean_seconds)
 
 
+_MOST_SHOWN = 60  # characters of a name, in a message
 _SHORT = 500  # characters that the event loop can split by itself
 
 
@@ -88,6 +90,7 @@ class TranslationRequest:
         split: whether lines are split into sentences.
         glossary: returns the terms of a pair of languages, or raises a RefusedError; None: no terms.
         with_terms: whether the answers say which terms apply.
+        adapter: the name of the adapter that changes the model; "": none.
     """
 
     texts: tuple[str, ...]
@@ -98,6 +101,7 @@ class TranslationRequest:
     split: bool = True
     glossary: Callable[[Pair], Glossary] | None = None
     with_terms: bool = False
+    adapter: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +162,7 @@ class Job:
         glossary: the terms to use; None: none.
         alternatives: how many other translations of each sentence to return.
         progress: called when a sentence is done, with its number of characters and its future.
+        adapters: what changes the models, by the languages of a leg.
     """
 
     route: Route
@@ -165,6 +170,7 @@ class Job:
     glossary: Glossary | None
     alternatives: int = 0
     progress: Callable[[int, object], None] | None = None
+    adapters: Mapping[Pair, Adapter] = field(default_factory=dict)
 
 
 class TranslationService:
@@ -260,6 +266,32 @@ class TranslationService:
                 raise InvalidError(str(error)) from None
         return terms
 
+    def adapters(self, route: Route, name: str) -> dict[Pair, Adapter]:
+        """Return the adapter of a name for each leg of a route whose model it changes; reads new files.
+
+        Raises:
+            InvalidError: it changes no model of the route.
+        """
+        if not name:
+            return {}
+        shelves = {leg: self._queue_of[leg].model.adapters for leg in route.legs}
+        found = {leg: own.find(name) for leg, own in shelves.items() if own is not None}
+        adapters = {leg: adapter for leg, adapter in found.items() if adapter is not None}
+        if not adapters:
+            pair = f"{route.legs[0].src}-{route.legs[-1].tgt}"
+            named = f"adapter parameter (or style_id): {name[:_MOST_SHOWN]!r}"
+            raise InvalidError(f"{named} is none for {pair}; /adapters lists them")
+        return adapters
+
+    def adapter_names(self) -> dict[str, list[Pair]]:
+        """Return the pairs of languages of each adapter; reads new files."""
+        names: dict[str, list[Pair]] = {}
+        for pair in sorted(self._queue_of):
+            own = self._queue_of[pair].model.adapters
+            for name in own.names() if own is not None else ():
+                names.setdefault(name, []).append(pair)
+        return names
+
     async def ranked(self, texts: Sequence[str]) -> list[list[LanguageGuess]]:
         """Return the probable languages of each text, the most probable first, as the catalogue names them.
 
@@ -306,7 +338,8 @@ class TranslationService:
         if request.glossary is not None:
             sentences = [sentence.source.text for sentence in work.sentences]
             glossary = await asyncio.to_thread(self.terms, route, request.glossary, sentences)
-        job = Job(route, turn, glossary, request.alternatives)
+        adapters = await asyncio.to_thread(self.adapters, route, request.adapter) if request.adapter else {}
+        job = Job(route, turn, glossary, request.alternatives, adapters=adapters)
         while work.requests:
             work = work.settle(await self.translate_sentences(work.requests, job))
         best, *others = read.template.translations(work)
@@ -358,6 +391,7 @@ class TranslationService:
                 turn=job.turn,
                 aligned={request.text for request in parted.requests if request.aligned},
                 glossary=job.glossary,
+                adapter=job.adapters.get(leg),
             )
 
         is_long = job.glossary is not None or sum(len(request.text) for request in requests) > _SHORT

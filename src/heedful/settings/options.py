@@ -413,6 +413,15 @@ ShortlistFile = Annotated[
         metavar="FILE",
     ),
 ]
+AdapterOfBase = Annotated[
+    Path | None,
+    Option(
+        "A run that was fine-tuned from this model with LoRA (lora.rank), its adapter.safetensors, or a LoRA "
+        "adapter of PEFT: its products are added to this model, which stays as it is.",
+        COMPUTING,
+        metavar="RUN",
+    ),
+]
 AsJson = Annotated[bool, Option("Print JSON.", flags=("--json",))]
 Overwrite = Annotated[bool, Option("Start again; an existing run is renamed to NAME.old-N.")]
 PRESET = Option("tiny, small, base, big, a row of Table 3, or a published system.")

@@ -33,6 +33,7 @@ from heedful.spans.words import words
 if TYPE_CHECKING:
     from heedful.decoding.alignment import Alignment
     from heedful.decoding.options import SearchOptions
+    from heedful.storage.adapter import Adapter
 
 _CHUNK = 512  # sentences that are translated together
 
@@ -44,10 +45,12 @@ class Request:
     Attributes:
         text: the sentence as a model reads it.
         aligned: whether the translation needs the links of its `words`, because it has marks.
+        adapter: what changes the model for it; None: nothing, or the translator's own.
     """
 
     text: str
     aligned: bool
+    adapter: "Adapter | None" = None
 
 
 Translate = Callable[[Sequence[Request]], Sequence[Translation]]
@@ -68,6 +71,7 @@ class SentenceTranslator(Protocol):
         options: "SearchOptions | None" = None,
         aligned: bool | Sequence[bool] = False,
         split: Callable[[str], list[Range]] = ...,
+        adapter: "Sequence[Adapter | None] | None" = None,
     ) -> list[Translation]:
         """Return the translation of each text; `split` returns the words that links are between."""
         ...
@@ -246,8 +250,11 @@ def translated(
     texts = [request.text for request in lettered]
     aligned = [request.aligned and translator.can_align for request in lettered]
 
+    adapters = [request.adapter for request in lettered]
+
     def search(left: Sequence[str]) -> list[Translation]:
-        return translator.translations(left, options=options, aligned=aligned, split=words)
+        own = {"adapter": adapters} if any(adapters) else {}
+        return translator.translations(left, options=options, aligned=aligned, split=words, **own)
 
     found = recalled(texts, find, search)
     matched = [number for number, translation in enumerate(found) if translation.match and aligned[number]]
@@ -258,9 +265,9 @@ def translated(
             found[number] = Translation.given(
                 texts[number], target, match=found[number].match, alignment=alignment
             )
-    translation_of = {request.text: Translation.given(request.text, request.text) for request in requests}
-    translation_of.update(zip(texts, found, strict=True))
-    return [translation_of[request.text] for request in requests]
+    translation_of = {request: Translation.given(request.text, request.text) for request in requests}
+    translation_of.update(zip(lettered, found, strict=True))
+    return [translation_of[request] for request in requests]
 
 
 def onwards(requests: Sequence[Request], translations: Sequence[Translation]) -> list[Request]:

@@ -8,6 +8,7 @@
                         text/pair.py; without any, the model works on ids)
     aligner.safetensors if there is one, aligns words (decoding/aligner.py)
     verification.json   if there is one, what the model said when it was written (evaluation/verification.py)
+    adapter.safetensors if LoRA trained it, what was added to the base's weights (adapter.py)
     README.md           the model card
 
 Nothing in it is code, and nothing is executed when it is read.
@@ -39,6 +40,7 @@ from heedful.settings.plugins import changed_plugins, unnamed_parts
 from heedful.settings.run import Config
 from heedful.storage.calibration import Calibration
 from heedful.storage.description import (
+    ADAPTER_FILE,
     CARD_FILE,
     CONFIG_FILE,
     FORMAT_VERSION,
@@ -468,7 +470,9 @@ def _keep_what_others_wrote(path: Path, temporary: Path) -> None:
     if not (path / CONFIG_FILE).is_file():
         return
     for other in path.iterdir():
-        is_own = other.name in {CONFIG_FILE, WEIGHTS_FILE, CARD_FILE} or is_file_of_a_pair(other.name)
+        is_own = other.name in {CONFIG_FILE, WEIGHTS_FILE, CARD_FILE, ADAPTER_FILE} or is_file_of_a_pair(
+            other.name
+        )
         if not is_own and not other.is_dir():
             shutil.copy2(other, temporary, follow_symlinks=False)
         elif not is_own:

@@ -19,7 +19,7 @@ from heedful.storage.calibration import Calibration
 
 FORMAT_VERSION = 1
 CONFIG_FILE, RUN_CONFIG = "config.json", "config.toml"
-WEIGHTS_FILE = "model.safetensors"
+WEIGHTS_FILE, ADAPTER_FILE = "model.safetensors", "adapter.safetensors"
 CARD_FILE = "README.md"
 _SETTINGS = "settings"  # among the checksums
 

@@ -217,6 +217,7 @@ def translator_for(path: Path, options: ScoringOptions, *, notify: Notify = say_
         Languages(),
         options.runtime,
         shortlist=options.shortlist,
+        adapter=options.adapter,
         ensemble=options.ensemble or (),
         notify=notify,
     )

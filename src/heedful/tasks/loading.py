@@ -17,12 +17,14 @@ from heedful.errors import HubError, InputError, MissingExtraError, install_hint
 from heedful.interop.huggingface.hub import download_bundle, download_source
 from heedful.runtime.threads import may_have_gpu, set_threads
 from heedful.settings.options import Device, Languages, Runtime, check_options, kinds_of, options_of
+from heedful.storage.adapter import Adapter, read_adapter
 from heedful.storage.bundle import Bundle, load_bundle
 from heedful.storage.description import WEIGHTS_FILE
 from heedful.tasks.options import Notify, say_nothing
 
 _Options = TypeVar("_Options")
 _PREFIX = "hf:"
+_PEFT_FILE = "adapter_config.json"
 _SUFFIXES = {
     ".pt",
     ".pth",
@@ -117,6 +119,7 @@ def load_translator(
     runtime: Runtime,
     *,
     shortlist: Path | None = None,
+    adapter: Path | None = None,
     ensemble: Sequence[Path] = (),
     notify: Notify = say_nothing,
 ) -> Translator:
@@ -127,6 +130,7 @@ def load_translator(
         languages: the languages of a multilingual model.
         runtime: precision, engine, device, threads and batch sizes.
         shortlist: the file of a shortlist.
+        adapter: the adapter of all texts; see `load_adapter`.
         ensemble: further runs or bundles of an ensemble.
         notify: called with the precision that "auto" has chosen, because outputs may depend on it.
 
@@ -152,11 +156,32 @@ def load_translator(
         engine=runtime.engine,
         shortlist=None if shortlist is None else Shortlist.load(shortlist),
     )
+    if adapter is not None:
+        name = str(adapter)
+        translator.adapters[name] = load_adapter(adapter, bundle)
+        translator = translator.with_adapter(name)
     if runtime.precision == "auto":
         notify(f"precision {translator.precision_in_use}: the fastest here")
     if languages == Languages():
         return translator
     return translator.for_languages(src_lang=languages.src_lang, tgt_lang=languages.tgt_lang)
+
+
+def load_adapter(path: Path, base: Bundle) -> Adapter:
+    """Read an adapter of a base: a run, a bundle or a file (`read_adapter`), or a directory of PEFT.
+
+    Raises:
+        BundleError: there is none, or it is damaged or of another base.
+        InteropError: an adapter of PEFT that is not LoRA, or changes more than linear layers.
+        MissingExtraError: an adapter of PEFT needs torch, and it is not installed.
+    """
+    if not (path / _PEFT_FILE).is_file():
+        return read_adapter(path, base)
+    if not has_torch():
+        raise MissingExtraError(f"{path}: an adapter of PEFT needs torch: {install_hint('torch')}")
+    from heedful.interop.peft import read_peft  # torch
+
+    return read_peft(path, base)
 
 
 def _loaded(path: Path) -> Bundle:

@@ -17,6 +17,7 @@ from heedful.settings.options import (
     RUN,
     TEXT,
     TOKENIZE,
+    AdapterOfBase,
     BleuTokenizer,
     Ensemble,
     File,
@@ -134,6 +135,7 @@ class TranslationOptions:
     search: Search = field(default_factory=dict)
     prefix: Prefix = None
     shortlist: ShortlistFile = None
+    adapter: AdapterOfBase = None
     glossary: Annotated[
         Path | None,
         Option(
@@ -213,6 +215,7 @@ class ScoringOptions:
     languages: Languages = field(default_factory=Languages)
     search: Search = field(default_factory=dict)
     shortlist: ShortlistFile = None
+    adapter: AdapterOfBase = None
     ensemble: Ensemble = None
     runtime: Runtime = field(default_factory=Runtime)
 

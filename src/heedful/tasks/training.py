@@ -22,7 +22,7 @@ from heedful.evaluation.tokenization import language_of_files, tokenization_of
 from heedful.evaluation.verification import GREEDY, NUM_SENTENCES, write_record
 from heedful.model.transformer import Transformer
 from heedful.ops.changes import changed_parts
-from heedful.ops.lora import without_adapters
+from heedful.ops.lora import adapter_matrices, without_adapters
 from heedful.runtime.durable import restore_backup
 from heedful.runtime.threads import restored_threads
 from heedful.settings.loading import load_config
@@ -36,8 +36,9 @@ from heedful.settings.plugins import (
     unnamed_parts,
 )
 from heedful.settings.run import Config, CorpusConfig
+from heedful.storage.adapter import adapter_content
 from heedful.storage.bundle import Bundle, save_bundle
-from heedful.storage.description import stored_scores
+from heedful.storage.description import ADAPTER_FILE, add_file, stored_scores
 from heedful.tasks.card import model_card, shared_config
 from heedful.tasks.directory import (
     BEST,
@@ -384,6 +385,10 @@ def _bundle_writer(
         save_bundle(bundle, guard.path / name, card=card)
         if name == BEST and decoding.said:
             write_record(guard.path / name, bundle, decoding.said, GREEDY)
+        if prepared.origin is not None and config.lora.rank:
+            matrices = {key: each.float().cpu().numpy() for key, each in adapter_matrices(model).items()}
+            content = adapter_content(matrices, config.lora, base=prepared.origin.sha256)
+            add_file(guard.path / name, ADAPTER_FILE, content)
 
     return write
 

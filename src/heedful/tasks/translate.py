@@ -288,6 +288,7 @@ class _Task:
         there = replace(
             options,
             shortlist=options.shortlist and absolute(options.shortlist),
+            adapter=options.adapter and absolute(options.adapter),
             glossary=options.glossary and absolute(options.glossary),
             through=options.through and absolute(options.through),
             ensemble=[absolute(path) for path in options.ensemble or ()],
@@ -334,6 +335,7 @@ def _load(
             options.languages,
             options.runtime,
             shortlist=options.shortlist,
+            adapter=options.adapter,
             ensemble=options.ensemble or (),
             notify=notify,
         )
@@ -351,6 +353,8 @@ def _load(
     )
     shortlist = None if options.shortlist is None else file_sha256(options.shortlist)
     further: dict[str, object] = {"prefix": options.prefix is not None, "shortlist": shortlist}
+    if options.adapter is not None:
+        further["adapter"] = translator.adapters[str(options.adapter)].sha256
     if options.memory:
         further["memory"] = [file_sha256(memory) for memory in options.memory]
     through: Translator | None = None

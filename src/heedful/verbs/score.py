@@ -11,7 +11,16 @@ from heedful.cli.options import ScoreOverrides
 from heedful.cli.streams import bar_of_pairs, check_stdin_once, notify, open_pairs, warnings_on_stderr
 from heedful.data.streams import Lines, count_pairs, open_input, write_line
 from heedful.errors import InputError
-from heedful.settings.options import Ensemble, Languages, Option, Prefix, Run, Runtime, ShortlistFile
+from heedful.settings.options import (
+    AdapterOfBase,
+    Ensemble,
+    Languages,
+    Option,
+    Prefix,
+    Run,
+    Runtime,
+    ShortlistFile,
+)
 
 if TYPE_CHECKING:
     from heedful.evaluation.scoring import ScoredPair
@@ -71,6 +80,7 @@ class Score:
     languages: Languages = field(default_factory=Languages)
     search: ScoreOverrides = field(default_factory=dict)
     shortlist: ShortlistFile = None
+    adapter: AdapterOfBase = None
     prefix: Prefix = None
     runtime: Runtime = field(default_factory=Runtime)
 
@@ -97,6 +107,7 @@ def command(task: Score) -> None:
             task.languages,
             task.runtime,
             shortlist=task.shortlist,
+            adapter=task.adapter,
             ensemble=task.ensemble or (),
             notify=notify,
         )

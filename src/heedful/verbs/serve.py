@@ -57,6 +57,10 @@ def _change_keys(task: Serve) -> None:
         revoke_key(access.keys, access.revoke_key, shared=access.shared)
     if access.make_key is not None:
         rate = task.limits.requests_per_minute
-        print(make_key(access.keys, access.make_key, shared=access.shared, requests_per_minute=rate))
+        bound = access.key_adapter or ""
+        key = make_key(
+            access.keys, access.make_key, shared=access.shared, requests_per_minute=rate, adapter=bound
+        )
+        print(key)
     if access.list_keys:
         print(*lines_of_keys(access.keys, shared=access.shared), sep="\n")

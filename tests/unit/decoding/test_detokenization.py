@@ -78,10 +78,10 @@ def test_a_word_is_the_one_that_an_alignment_made_by_hand_says() -> None:
     codec = TextCodec(tokenizers=pair, special_tokens=SpecialTokens.plain(pair), default=SearchOptions())
 
     def attention_of(
-        sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
+        sources: Sequence[Source], outputs: Sequence[Sequence[int]]
     ) -> list[NDArray[np.float64]]:
         assert [weights.shape for weights in (first, last)] == [
-            (len(output), len(source)) for source, output in zip(sources, outputs, strict=True)
+            (len(output), len(source.ids)) for source, output in zip(sources, outputs, strict=True)
         ]
         return [first, last]
 

@@ -13,18 +13,30 @@ It also has RMSNorm, gates and relative biases, for T5's families. Torch compute
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.decoding.steps import Ints, Singles
 from heedful.errors import InputError
-from heedful.runtime.native import Functions, Layer, Linear, Model, Norm, native
+from heedful.runtime.native import (
+    Functions,
+    Layer,
+    LayerChange,
+    LayerChanges,
+    Linear,
+    Model,
+    Norm,
+    native,
+)
 from heedful.settings.model import SINUSOID_OFFSETS, ModelConfig
 from heedful.settings.options import Precision
+from heedful.storage.adapter import Adapter
 from heedful.storage.weights_file import embedding_names, weight_shapes
 
 
@@ -140,6 +152,11 @@ class Engine:
         self.attention_width = config.num_heads * config.head_key_size
         self.is_recurrent = config.decoder_unit == "ssru"
         self._referenced: list[object] = []  # what the structures point to
+        self._places: dict[
+            str, tuple[int, int]
+        ] = {}  # of each layer: the number of the packed one, its first output
+        self._num_changeable = 0  # packed layers that adapters may change
+        self._adapters: WeakKeyDictionary[Adapter, AdapterTable] = WeakKeyDictionary()
         self._tables: dict[str, Singles] = {}  # position vectors for each stack
         if config.positions == "learned":
             self._tables = {
@@ -220,6 +237,13 @@ class Engine:
         self.call("pick", address_of(ids), len(ids), *map(address_of, packed))
         return Linear(self.width, num_out, *map(address_of, packed)), packed
 
+    def adapter_table(self, adapter: Adapter) -> "AdapterTable":
+        """Return an adapter as the native library reads it, as long as it is used."""
+        table = self._adapters.get(adapter)
+        if table is None:
+            table = self._adapters[adapter] = AdapterTable(adapter, self._places, self._num_changeable)
+        return table
+
     def call(self, name: str, *arguments: object) -> None:
         """Call a function of the native library on the model: see `native/heedful.h`.
 
@@ -263,7 +287,8 @@ class Engine:
         names = [name for name in names if f"{name}.weight" in self._names]
         if not names:
             return Linear()
-        matrix = np.concatenate([self._weight(f"{name}.weight") for name in names])
+        matrices = [self._weight(f"{name}.weight") for name in names]
+        matrix = np.concatenate(matrices)
         biases = [self._weight(each) for name in names if (each := bias or f"{name}.bias") in self._names]
         (num_out, num_in), panel = matrix.shape, self._functions.panel
         filled_up = num_out + -num_out % panel
@@ -281,15 +306,50 @@ class Engine:
             with np.errstate(invalid="ignore"):  # a row with NaN has no scale
                 weight = np.rint(matrix / scale[:, None]).astype(np.int8)
             sums = -128 * weight.sum(axis=1, dtype=np.int32)  # unsigned inputs have 128 added
+        number = 0 if bias else self._numbered(names, list(map(len, matrices)))
         group = self._functions.groups[_PRECISIONS[self._precision]]
         packed = weight.reshape(-1, panel, num_in // group, group).transpose(0, 2, 1, 3)
         rest = (None if part is None else self._pointer(part) for part in (scale, sums))
-        return Linear(num_in, filled_up, self._pointer(packed), self._pointer(shift), *rest)
+        return Linear(num_in, filled_up, self._pointer(packed), self._pointer(shift), *rest, number)
+
+    def _numbered(self, names: Sequence[str], sizes: Sequence[int]) -> int:
+        """Return the number of layers that are packed as one, and note the first output of each."""
+        self._num_changeable += 1
+        for name, first in zip(names, accumulate(sizes, initial=0), strict=False):
+            self._places[name] = self._num_changeable, first
+        return self._num_changeable
 
     def _pointer(self, array: NDArray[np.generic]) -> int:
         contiguous = np.ascontiguousarray(array)
         self._referenced.append(contiguous)
         return contiguous.ctypes.data
+
+
+class AdapterTable:
+    """The changes of an adapter by the number of a packed layer: a HeedfulAdapter, at `address`."""
+
+    def __init__(self, adapter: Adapter, places: Mapping[str, tuple[int, int]], count: int) -> None:
+        """Point to the matrices of an adapter.
+
+        Args:
+            adapter: the adapter.
+            places: of each layer the number of the packed one, and its first output there.
+            count: how many packed layers there are.
+        """
+        ordered = sorted((places[name], change) for name, change in adapter.changes.items())
+        changes = (LayerChange * len(ordered))(
+            *(
+                LayerChange(
+                    first, change.up.shape[1], len(change.up), *(matrix.ctypes.data for matrix in change)
+                )
+                for (_, first), change in ordered
+            )
+        )
+        numbers = [number for (number, _), _ in ordered]
+        firsts = np.searchsorted(numbers, np.arange(1, count + 2)).astype(np.int64)
+        self._referenced = [change for _, change in ordered], changes, firsts
+        self._changes = LayerChanges(ctypes.addressof(changes), address_of(firsts))
+        self.address = ctypes.addressof(self._changes)
 
 
 def engine_precisions() -> Sequence[Precision]:

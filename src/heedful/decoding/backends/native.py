@@ -5,14 +5,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.decoding.backends.engine import FIRST_POSITIONS, Engine, address_of
-from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_heads
+from heedful.decoding.backends.protocol import Adapters, Allowed, Backend, HeadWeights, attention_heads
 from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import (
     ArrayTokens,
@@ -142,6 +142,7 @@ class EngineStep(StepFunction):
         shortlist: EngineShortlist | None = None,
         recorded: tuple[int, int] | None = None,
         of_heads: bool = False,
+        adapters: Adapters = (),
     ) -> None:
         """Encode sources, one row each.
 
@@ -154,6 +155,7 @@ class EngineStep(StepFunction):
                 None: no layer does.
             of_heads: whether to record the attention of each head: in `encoder_heads`, and for the latest
                 call in `self_heads` and `cross_heads`, (rows, layers, H, keys).
+            adapters: the adapter of each source.
         """
         self._engine = engine
         self._attention = recorded
@@ -174,10 +176,15 @@ class EngineStep(StepFunction):
             weights = ctypes.byref(Attention(0, self._longest, None, address_of(self.encoder_heads), None))
         width, positions = 2 * engine.attention_width, engine.positions("encoder", self._longest)
         self._memory = [np.empty((len(ids), width), np.float32) for _ in range(engine.num_layers)]
+        tables = [None if adapter is None else engine.adapter_table(adapter) for adapter in adapters]
+        self._tables = adapters, tables  # kept as long as their addresses
+        addresses = [None if table is None else table.address for table in tables]
+        self._adapters = (ctypes.c_void_p * len(tables))(*addresses) if any(tables) else None
         self._memory_pointers = (ctypes.c_void_p * len(self._memory))(*map(address_of, self._memory))
         engine.call(
             *("encode", threads, address_of(ids), address_of(self._starts), len(sources)),
             *(address_of(positions), len(positions), self._memory_pointers, weights),
+            self._adapters,
         )
         self._sentences = self._rows = np.arange(len(sources))
         self._lengths = np.zeros(len(sources), np.int64)  # the number of input ids of each output so far
@@ -261,7 +268,7 @@ class EngineStep(StepFunction):
         return Past(
             *(len(self._sentences), len(self._starts) - 1, self._table.shape[1]),
             *(address_of(self._sentences), address_of(self._starts), ctypes.addressof(self._memory_pointers)),
-            address_of(self._table),
+            *(address_of(self._table), self._adapters and ctypes.addressof(self._adapters)),
         )
 
 
@@ -275,17 +282,15 @@ class ForcedEngineStep(StepFunction):
         outputs: Ids,
         *,
         start_id: int,
-        threads: int = 1,
-        shortlist: EngineShortlist | None = None,
-        recorded: tuple[int, int] | None = None,
+        **how: Any,  # noqa: ANN401
     ) -> None:
         """Encode sources with special tokens, and decode an output for each, of at least one token.
 
-        For `recorded`, see `EngineStep`.
+        For `how`, see `EngineStep`.
         """
         counts = np.asarray([len(output) for output in outputs])
         ids = [each for output in outputs for each in (start_id, *output[:-1])]
-        step = EngineStep(engine, sources, threads=threads, shortlist=shortlist, recorded=recorded)
+        step = EngineStep(engine, sources, **how)
         self._tokens = step.decode_all(np.asarray(ids, dtype=np.int64), counts)
         self.attention_of_all = step.attention  # (N, S)
         self._rows = self._latest = np.cumsum(counts) - counts  # of the next token of each output
@@ -313,6 +318,7 @@ class NativeBackend(Backend):
 
     name = "native"
     records_attention = True
+    has_adapters = True
     parallel_batches = None
 
     def __init__(self, models: "Sequence[Transformer | StoredModel]", precision: Precision) -> None:
@@ -352,9 +358,11 @@ class NativeBackend(Backend):
         threads: int = 1,
         allowed: Allowed = None,
         coverage: bool = False,
+        adapters: Adapters = (),
     ) -> Iterator[StepFunction]:
         """Return the steps of a search."""
-        yield self._steps(EngineStep, sources, threads=threads, allowed=allowed, coverage=coverage)
+        steps = partial(EngineStep, adapters=adapters)
+        yield self._steps(steps, sources, threads=threads, allowed=allowed, coverage=coverage)
 
     @contextmanager
     def forced_step(
@@ -366,9 +374,10 @@ class NativeBackend(Backend):
         threads: int = 1,
         allowed: Allowed = None,
         coverage: bool = False,
+        adapters: Adapters = (),
     ) -> Iterator[StepFunction]:
         """Return the steps of given outputs, with the same bits as in a search."""
-        forced = partial(ForcedEngineStep, outputs=outputs, start_id=start_id)
+        forced = partial(ForcedEngineStep, outputs=outputs, start_id=start_id, adapters=adapters)
         yield self._steps(forced, sources, threads=threads, allowed=allowed, coverage=coverage)
 
     def attention(
@@ -378,12 +387,13 @@ class NativeBackend(Backend):
         *,
         start_id: int,
         layer: int | None = None,
+        adapters: Adapters = (),
     ) -> list[Floats]:
         """Return the cross-attention of outputs, all positions of a batch computed at once."""
         steps = [
             ForcedEngineStep(
                 engine, sources, outputs, start_id=start_id, threads=num_threads(),
-                recorded=attention_heads(config, layer),
+                recorded=attention_heads(config, layer), adapters=adapters,
             )
             for engine, config in zip(self._engines, self._configs, strict=True)
         ]  # fmt: skip

@@ -8,8 +8,10 @@ from heedful.decoding.steps import Floats, Ids, Ints, Singles, StepFunction
 from heedful.errors import InputError
 from heedful.settings.model import ModelConfig
 from heedful.settings.options import Precision
+from heedful.storage.adapter import Adapter
 
 Allowed = Sequence[Ints] | None  # for each sentence the ids of its shortlist; None: all
+Adapters = Sequence[Adapter | None]  # of each sentence; (): no sentence has one
 
 
 class HeadWeights(NamedTuple):
@@ -39,6 +41,7 @@ class Backend(Protocol):
         precision: the precision of its matrix multiplications.
         device: the kind of device that computes, "cpu" or "cuda".
         records_attention: whether it has attention weights, and coverage for its step functions.
+        has_adapters: whether sentences of a batch may have adapters; else the argument is never given.
         parallel_batches: the number of batches to search at the same time, each in its own thread; None: one
             for each thread that computes.
     """
@@ -47,6 +50,7 @@ class Backend(Protocol):
     precision: Precision = "float32"
     device: str = "cpu"
     records_attention: bool = False
+    has_adapters: bool = False
     parallel_batches: int | None = 1
 
     def step(
@@ -56,6 +60,7 @@ class Backend(Protocol):
         threads: int = 1,
         allowed: Allowed = None,
         coverage: bool = False,
+        adapters: Adapters = (),
     ) -> AbstractContextManager[StepFunction]:
         """Encode a batch and return its step function, to be used inside the block.
 
@@ -64,6 +69,7 @@ class Backend(Protocol):
             threads: the number of threads for this batch; they change no result.
             allowed: for each source the ids that its output may have, ascending; None: all.
             coverage: whether to return a `CoverageTracker`; only if the backend records attention.
+            adapters: the adapter of each source; a batch may have different ones.
         """
         ...
 
@@ -76,6 +82,7 @@ class Backend(Protocol):
         threads: int = 1,
         allowed: Allowed = None,
         coverage: bool = False,
+        adapters: Adapters = (),
     ) -> AbstractContextManager[StepFunction]:
         """Return a step function for teacher forcing: its input ids are the reference outputs only.
 
@@ -90,6 +97,7 @@ class Backend(Protocol):
         *,
         start_id: int,
         layer: int | None = None,
+        adapters: Adapters = (),
     ) -> list[Floats]:
         """Return for each output of a batch the cross-attention (T, S) of the steps that predict its tokens.
 
@@ -103,6 +111,7 @@ class Backend(Protocol):
             outputs: for each source the ids that the decoder writes, at least one.
             start_id: the first input of the decoder.
             layer: the decoder layer, from 1, with all its heads; None: the default.
+            adapters: the adapter of each source.
 
         Raises:
             InputError: there is no such layer, or the backend records no attention.

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import override
 
+from heedful.decoding.backends.adapted_rows import AdaptedRows, AdaptedStep
 from heedful.decoding.backends.cuda_graphs import GraphDecoder
-from heedful.decoding.backends.protocol import Allowed, Backend, HeadWeights, attention_heads
+from heedful.decoding.backends.protocol import Adapters, Allowed, Backend, HeadWeights, attention_heads
 from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import (
     SPARE,
@@ -232,6 +233,7 @@ class TorchBackend(Backend):
 
     name = "torch"
     records_attention = True
+    has_adapters = True
 
     def __init__(self, models: Sequence[Transformer], precision: Precision) -> None:
         """Use models that are on one device.
@@ -256,14 +258,19 @@ class TorchBackend(Backend):
         threads: int = 1,
         allowed: Allowed = None,
         coverage: bool = False,
+        adapters: Adapters = (),
     ) -> Iterator[StepFunction]:
         """Return the steps of a search; torch uses all of its threads."""
         del threads
         recorded = self._models if coverage else []
-        record = None if coverage else self._record  # Python records coverage
-        with self._inference(), record_cross_attention(recorded) as attention:
-            steps = [ModelStep(model, self._pad(sources, model), record=record) for model in self._models]
-            step = self._restricted(steps, allowed)
+        record = (
+            None if coverage or any(adapters) else self._record
+        )  # Python records coverage, and adapts rows
+        with self._adapted(adapters) as rows, record_cross_attention(recorded) as attention:
+            steps: list[StepFunction] = [
+                ModelStep(model, self._pad(sources, model), record=record) for model in self._models
+            ]
+            step = self._restricted([AdaptedStep(each, rows) for each in steps] if rows else steps, allowed)
             if coverage:
                 lengths = list(map(len, sources))
                 step = CoverageTracker(step, lambda: attention.latest()[:, 0], lengths=lengths)
@@ -279,6 +286,7 @@ class TorchBackend(Backend):
         threads: int = 1,
         allowed: Allowed = None,
         coverage: bool = False,
+        adapters: Adapters = (),
     ) -> Iterator[StepFunction]:
         """Return the steps of given outputs.
 
@@ -288,10 +296,11 @@ class TorchBackend(Backend):
         by the rounding of its precision: in fp16 by some thousandths.
         """
         if self.precision != "float32" or coverage:
-            with self.step(sources, threads=threads, allowed=allowed, coverage=coverage) as step:
+            how: Any = {"threads": threads, "allowed": allowed, "coverage": coverage, "adapters": adapters}
+            with self.step(sources, **how) as step:
                 yield step
             return
-        with self._inference():
+        with self._adapted(adapters):
             steps = [
                 ForcedStep(model, self._pad(sources, model), outputs, start_id=start_id)
                 for model in self._models
@@ -305,9 +314,10 @@ class TorchBackend(Backend):
         *,
         start_id: int,
         layer: int | None = None,
+        adapters: Adapters = (),
     ) -> list[Floats]:
         """Return the cross-attention of outputs, recorded from one pass of each model."""
-        with self._inference(), record_cross_attention(self._models, layer=layer) as attention:
+        with self._adapted(adapters), record_cross_attention(self._models, layer=layer) as attention:
             for model in self._models:
                 ForcedStep(model, self._pad(sources, model), outputs, start_id=start_id)
             weights_BTS = attention.latest().cpu().double().numpy()
@@ -342,6 +352,17 @@ class TorchBackend(Backend):
                 for step in steps
             ]
         return steps[0] if len(steps) == 1 else EnsembleStep(steps)
+
+    @contextmanager
+    def _adapted(self, adapters: Adapters) -> Iterator[AdaptedRows | None]:
+        """Compute as `_inference` does, with the adapter of each row; yield the rows if there is one."""
+        with self._inference():
+            if not any(adapters):
+                yield None
+                return
+            rows = AdaptedRows(adapters, self._device)
+            with rows.hooked(self._models[0]):
+                yield rows
 
     @contextmanager
     def _inference(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Merge the LoRA adapter (Hu et al., 2021) that PEFT saved into the weights of its base: W + scale B A.
+"""Read the LoRA adapter (Hu et al., 2021) that PEFT saved; merge it into the weights of its base: W + s B A.
 
 A directory of PEFT has adapter_config.json and the matrices of the adapted modules; the base model is another
 directory. What PEFT computes in another way than by this formula is refused by name.
@@ -63,46 +63,82 @@ def merge_adapter(tensors: Mapping[str, Tensor], adapter: Path) -> Tensors:
     Raises:
         InteropError: the adapter is of another method than LoRA, or of another base.
     """
-    config = _config(adapter)
-    config.check(_FIXED, _KNOWN)
-    file = first_file(adapter, _WEIGHTS)
-    if file is None:
-        raise InteropError(f"{adapter}: there is neither {' nor '.join(_WEIGHTS)}; copy the whole directory")
-    merged = dict(tensors)
-    lora: dict[tuple[str, bool], Tensors] = {}
-    changed: dict[str, tuple[int, ...]] = {}
-    for key, tensor in read_checkpoint(file).tensors.items():
-        name = key.removeprefix(_PREFIX).replace(".base_layer.", ".")
-        if match := _OF_LORA.fullmatch(name):
-            lora.setdefault((match[1], match[2] is not None), {})[match[3]] = tensor
-        else:  # a bias, or a module that was trained as a whole
-            merged[name], changed[name] = tensor, tuple(tensor.shape)
-    for (module, is_turned), parts in lora.items():
-        down, up = parts.get("A"), parts.get("B")
-        if down is None or up is None or down.ndim != 2 or up.ndim != 2:
-            raise InteropError(f"{file}: the module {shown(module)} has no two matrices A and B")
-        name = f"{module}.weight"
-        changed[name] = (down.shape[1], len(up)) if is_turned else (len(up), down.shape[1])
-        decode = _Merge(down, up, _scale(config, module, len(down)), is_turned)
-        merged[name] = DeferredTensor(merged.get(name, up), decode, changed[name])
+    found = lora_modules(adapter)
+    merged = {**tensors, **found.others}
+    changed = {name: tuple(tensor.shape) for name, tensor in found.others.items()}
+    for module, matrices in found.modules.items():
+        name, down, up = f"{module}.weight", matrices.down, matrices.up
+        changed[name] = (down.shape[1], len(up)) if matrices.is_turned else (len(up), down.shape[1])
+        merged[name] = DeferredTensor(merged.get(name, up), matrices.merged, changed[name])
     for name, shape in changed.items():
         if problem := _problem(tensors, name, shape):
-            raise InteropError(f"{file}: the weight {shown(name)} {problem}; merge it with PEFT")
+            raise InteropError(f"{found.file}: the weight {shown(name)} {problem}; merge it with PEFT")
     return merged
 
 
 @dataclass(frozen=True, eq=False)
-class _Merge:
-    """Adds scale B A to a matrix, or its transpose to an embedding."""
+class LoraMatrices:
+    """The change of a module: scale B A of a matrix, or its transpose of an embedding.
+
+    Attributes:
+        down: A, (rank, in).
+        up: B, (out, rank).
+        scale: the factor.
+        is_turned: whether the module is an embedding.
+    """
 
     down: Tensor
     up: Tensor
     scale: float
     is_turned: bool
 
-    def __call__(self, weight: Tensor) -> Tensor:
+    def merged(self, weight: Tensor) -> Tensor:
+        """Return the changed weight."""
         change = self.up.float() @ self.down.float()
         return weight.float() + self.scale * (change.T if self.is_turned else change)
+
+
+@dataclass(frozen=True, eq=False)
+class LoraModules:
+    """What an adapter changes, by transformers' names.
+
+    Attributes:
+        file: the file of the weights.
+        modules: the changes of modules.
+        others: biases, and weights of modules that were trained as a whole.
+    """
+
+    file: Path
+    modules: Mapping[str, LoraMatrices]
+    others: Tensors
+
+
+def lora_modules(adapter: Path) -> LoraModules:
+    """Read the directory of PEFT.
+
+    Raises:
+        InteropError: the adapter is of another method than LoRA, or is not whole.
+    """
+    config = _config(adapter)
+    config.check(_FIXED, _KNOWN)
+    file = first_file(adapter, _WEIGHTS)
+    if file is None:
+        raise InteropError(f"{adapter}: there is neither {' nor '.join(_WEIGHTS)}; copy the whole directory")
+    lora: dict[tuple[str, bool], Tensors] = {}
+    others: Tensors = {}
+    for key, tensor in read_checkpoint(file).tensors.items():
+        name = key.removeprefix(_PREFIX).replace(".base_layer.", ".")
+        if match := _OF_LORA.fullmatch(name):
+            lora.setdefault((match[1], match[2] is not None), {})[match[3]] = tensor
+        else:
+            others[name] = tensor
+    modules: dict[str, LoraMatrices] = {}
+    for (module, is_turned), parts in lora.items():
+        down, up = parts.get("A"), parts.get("B")
+        if down is None or up is None or down.ndim != 2 or up.ndim != 2:
+            raise InteropError(f"{file}: the module {shown(module)} has no two matrices A and B")
+        modules[module] = LoraMatrices(down, up, _scale(config, module, len(down)), is_turned)
+    return LoraModules(file, modules, others)
 
 
 def _scale(config: TypedSettings, module: str, rank: int) -> float:

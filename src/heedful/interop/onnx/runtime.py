@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from typing_extensions import override
 
-from heedful.decoding.backends.protocol import Allowed, Backend
+from heedful.decoding.backends.protocol import Adapters, Allowed, Backend
 from heedful.decoding.generator import Generator
 from heedful.decoding.options import SearchOptions, SearchSettings, search_options
 from heedful.decoding.steps import ArrayTokens, StepFunction
@@ -169,6 +169,7 @@ class OnnxBackend(Backend):
         threads: int = 1,
         allowed: Allowed = None,
         coverage: bool = False,
+        adapters: Adapters = (),
     ) -> Iterator[StepFunction]:
         """Return the steps of a search; the sessions have their own threads.
 
@@ -189,6 +190,7 @@ class OnnxBackend(Backend):
         threads: int = 1,
         allowed: Allowed = None,
         coverage: bool = False,
+        adapters: Adapters = (),
     ) -> Iterator[StepFunction]:
         """Return the steps of given outputs, computed position by position, as in a search."""
         with self.step(sources, threads=threads, allowed=allowed) as step:
