@@ -367,6 +367,47 @@ static void check_threads(int32_t precision) {
     expect_same(own, states + last * width, LENGTH * width, "states of the last sentence");
 }
 
+/* A change of the first 64 outputs of one layer, of a rank that fills no register; nothing else. */
+static HeedfulAdapter random_adapter(int64_t layers, int64_t number, int64_t in) {
+    enum { RANK = 5, CHANGED = 64 };
+    HeedfulChange *change = allocate(sizeof *change);
+    int64_t *firsts = allocate((size_t)(layers + 1) * sizeof *firsts);
+    *change = (HeedfulChange){0, CHANGED, RANK, random_normals(RANK * in, 0.0, 0.2),
+                              random_normals(RANK * CHANGED, 0.0, 0.2)};
+    for (int64_t i = 0; i <= layers; i++) firsts[i] = i >= number;
+    return (HeedfulAdapter){change, firsts};
+}
+
+/* Keys of the first decoder layer are A x more where a sentence has an adapter, and no others change a bit.
+ */
+static void check_adapters(int32_t precision) {
+    SmallModel *small = random_model(small_settings(precision, 4, RELU, 0));
+    int64_t width = small->model.d_model, starts[MANY + 1], rows = MANY * LENGTH;
+    int64_t *ids = random_ids(rows, small->model.src_vocabulary);
+    for (int64_t b = 0; b <= MANY; b++) starts[b] = b * LENGTH;
+    small->packed_memory[0].number = 1;
+    small->packed_encoder[0].inner.number = 2; /* with an activation, and no changes */
+    HeedfulAdapter adapter = random_adapter(2, 1, width);
+    const HeedfulAdapter *adapters[MANY];
+    for (int64_t b = 0; b < MANY; b++) adapters[b] = b % 3 ? NULL : &adapter;
+    float **plain = encode(small, 1, ids, starts, MANY), **changed = encode(small, 1, ids, starts, MANY);
+    for (int64_t threads = 1; threads < 3; threads++) {
+        expect_status(level.functions->encode(&small->model, threads, ids, starts, MANY, small->positions,
+                                              POSITIONS, changed, NULL, adapters),
+                      HEEDFUL_OK, "encode with adapters");
+        expect_same(changed[1], plain[1], rows * 2 * width, "memory of a layer without changes");
+        for (int64_t b = 0; b < MANY; b++) {
+            float *now = changed[0] + b * LENGTH * 2 * width, *before = plain[0] + b * LENGTH * 2 * width;
+            if (adapters[b])
+                expect(memcmp(now, before, (size_t)width * sizeof(float)), "an adapter changes nothing");
+            else
+                expect_same(now, before, LENGTH * 2 * width, "memory of a sentence without an adapter");
+            for (int64_t r = 0; r < LENGTH; r++)
+                expect_same(now + (2 * r + 1) * width, before + (2 * r + 1) * width, width, "values beside");
+        }
+    }
+}
+
 void check_decoding(int32_t precision) {
     static const double tolerances[PRECISIONS] = {3e-5, 0.1,
                                                   0.2}; /* rounded inputs may round the other way */
@@ -389,6 +430,7 @@ void check_decoding(int32_t precision) {
         check_encode(&batch, tolerances[precision]);
         check_step(&batch, tolerances[precision]);
         if (i == 0) check_threads(precision);
+        if (i == 0) check_adapters(precision);
         if (i == 0) check_encode_refusals(small);
         if (i == 0) check_step_refusals(&batch);
         release_memory();
