@@ -192,7 +192,9 @@ def adapt(task: Adaptation) -> AdaptedModel:
     held_out = compare(parts["test"], partial(report, "translating held-out documents"))
     on_general = compare(general, partial(report, "translating general text")) if general else None
     _write_memory(output / "memory.tmx", [*chain.from_iterable(parts.values())], languages)
-    terms = recurring_terms(base, [*parts["train"], *parts["valid"]], partial(report, "finding terms"))
+    terms = recurring_terms(
+        systems["after"], [*parts["train"], *parts["valid"]], partial(report, "finding terms")
+    )
     lines = ["source\ttarget\n", *(term.line() for term in terms)]
     write_atomically(output / "terms.tsv", "".join(lines))
     result = AdaptedModel(
