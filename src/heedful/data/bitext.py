@@ -40,7 +40,8 @@ _SAME_BOUNDARY, _OTHER_BOUNDARY, _ACROSS = 0.7, -1.5, -2.0  # where units end, a
 _OF_CHARACTER, _LEAST_VARIANCE = 6.8, 0.02
 _EQUAL = 0.5  # the probability that a word, number or mark is its own translation
 _ENOUGH = 3  # pairs with a word of the lexicon: one that occurs once confirms any pair that it is in
-_FOLDS = 4  # a document is aligned by a lexicon of the others, for the same reason
+_FOLDS = 4  # a document is aligned by a lexicon of the others, for the same reason,
+_WHOLE = 0.6  # unless this share of its sentences is in beads: then few of these are wrong
 _WINDOW, _OVERLAP = 2000, 500  # sentences of longer documents
 _ROUNDS = 6  # of one document in the last pass
 _KNOWN = (0.03, 0.4, 0.6)  # in each pass, the share of words with a translation that is known
@@ -102,14 +103,15 @@ def find_beads(
     folds = min(_FOLDS, len(coded))
     for number, known in enumerate(_KNOWN):
         rounds = _ROUNDS if known == _KNOWN[-1] else 1
-        before = beads if number else None
+        pairs = [(*pair, found) for pair, found in zip(coded, beads, strict=True)]
         beads = [[] for _ in coded]
+        of_all = knowledge.learned(known, pairs)
         for fold in range(folds):
-            others = [at for at in range(len(coded)) if folds == 1 or at % folds != fold]
-            lexicons = before and _learned([(*coded[at], before[at]) for at in others])
-            own = replace(knowledge, known=known, lexicons=lexicons) if lexicons else knowledge
+            others = [pair for at, pair in enumerate(pairs) if at % folds != fold]
+            of_others = knowledge.learned(known, others)
             for at in range(fold, len(coded), folds):
-                beads[at] = _aligned(*coded[at], own, rounds)
+                is_whole = folds == 1 or _share(*pairs[at]) > _WHOLE
+                beads[at] = _aligned(*coded[at], of_all if is_whole else of_others, rounds)
             on_progress((number + (fold + 1) / folds) / len(_KNOWN))
     return beads
 
@@ -178,6 +180,18 @@ class _Knowledge:
         variances = [np.var(np.log(of_side + 1)) for of_side in lengths]
         ratio = np.log(lengths[1].sum() / lengths[0].sum())
         return cls((frequencies[0], frequencies[1]), float(ratio), float(sum(variances) + _LEAST_VARIANCE))
+
+    def learned(
+        self, known: float, documents: Sequence[tuple[_Coded, _Coded, Sequence[Bead]]]
+    ) -> "_Knowledge":
+        """Return the knowledge with the lexicons of documents with their beads, if they have any."""
+        lexicons = _learned(documents)
+        return replace(self, known=known, lexicons=lexicons) if lexicons else self
+
+
+def _share(src: _Coded, tgt: _Coded, beads: Sequence[Bead]) -> float:
+    """Return the share of the sentences of two documents that are in beads."""
+    return sum(len(bead.src) + len(bead.tgt) for bead in beads) / max(1, len(src) + len(tgt))
 
 
 def _learned(documents: Sequence[tuple[_Coded, _Coded, Sequence[Bead]]]) -> tuple[Lexicon, Lexicon] | None:
