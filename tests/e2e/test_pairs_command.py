@@ -1,6 +1,7 @@
 """`heedful pairs`: two folders of documents become pairs for training, and what is left out is named."""
 
 import csv
+import json
 from pathlib import Path
 
 import docx
@@ -105,3 +106,27 @@ def test_bad_input_is_one_line(arguments: tuple[str, ...], named: str) -> None:
     assert done.code != 0
     assert named in done.err.splitlines()[-1]
     assert not Path("p.tsv").exists()
+
+
+def test_texts_with_the_same_key_belong_together_in_any_order() -> None:
+    texts = {
+        "title": ("Open", "Öffnen"),
+        "menu": {"save": ("Save as", "Sichern"), "long": ("A. B.", "A und B.")},
+    }
+    for side, (name, order) in enumerate(
+        (("en.json", texts), ("de.json", {**texts, "only": ("", "Nur hier")}))
+    ):
+        sided = {
+            key: value[side]
+            if isinstance(value, tuple)
+            else {inner: pair[side] for inner, pair in value.items()}
+            for key, value in sorted(order.items(), reverse=bool(side))
+        }
+        Path(name).write_text(json.dumps(sided), encoding="utf-8")
+    library.align_documents("en.json", "de.json", output="pairs.tsv")
+    found = {(row["src"], row["tgt"], row["confidence"]) for row in rows(Path("pairs.tsv"))}
+    assert found == {
+        ("Open", "Öffnen", "1.000"),
+        ("Save as", "Sichern", "1.000"),
+        ("A. B.", "A und B.", "1.000"),
+    }

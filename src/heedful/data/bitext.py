@@ -36,10 +36,12 @@ _SKIPPED = -2.0  # a sentence without a counterpart
 _PREFERRED = 2.0  # a bead whose sentences have no better counterpart
 _EVIDENCE = 0.4  # the weight of words themselves, beside their competition
 _SAME_BOUNDARY, _OTHER_BOUNDARY, _ACROSS = 0.7, -1.5, -2.0  # where units end, and a bead over such an end
-_SPREAD, _UNSURE = 6.8, 0.02  # of the logarithm of the ratio of lengths: for one character (Gale and Church)
+# The variance of the logarithm of the ratio of lengths: of one character (Gale and Church), and at least.
+_OF_CHARACTER, _LEAST_VARIANCE = 6.8, 0.02
 _EQUAL = 0.5  # the probability that a word, number or mark is its own translation
 _ENOUGH = 3  # pairs with a word of the lexicon: one that occurs once confirms any pair that it is in
-_FOLDS = 4  # a document is aligned by a lexicon of the others, for the same reason
+_FOLDS = 4  # a document is aligned by a lexicon of the others, for the same reason,
+_WHOLE = 0.6  # unless this share of its sentences is in beads: then few of these are wrong
 _WINDOW, _OVERLAP = 2000, 500  # sentences of longer documents
 _ROUNDS = 6  # of one document in the last pass
 _KNOWN = (0.03, 0.4, 0.6)  # in each pass, the share of words with a translation that is known
@@ -101,14 +103,15 @@ def find_beads(
     folds = min(_FOLDS, len(coded))
     for number, known in enumerate(_KNOWN):
         rounds = _ROUNDS if known == _KNOWN[-1] else 1
-        before = beads if number else None
+        pairs = [(*pair, found) for pair, found in zip(coded, beads, strict=True)]
         beads = [[] for _ in coded]
+        of_all = knowledge.learned(known, pairs)
         for fold in range(folds):
-            others = [at for at in range(len(coded)) if folds == 1 or at % folds != fold]
-            lexicons = before and _learned([(*coded[at], before[at]) for at in others])
-            own = replace(knowledge, known=known, lexicons=lexicons) if lexicons else knowledge
+            others = [pair for at, pair in enumerate(pairs) if at % folds != fold]
+            of_others = knowledge.learned(known, others)
             for at in range(fold, len(coded), folds):
-                beads[at] = _aligned(*coded[at], own, rounds)
+                is_whole = folds == 1 or _share(*pairs[at]) > _WHOLE
+                beads[at] = _aligned(*coded[at], of_all if is_whole else of_others, rounds)
             on_progress((number + (fold + 1) / folds) / len(_KNOWN))
     return beads
 
@@ -154,14 +157,14 @@ class _Knowledge:
     Attributes:
         frequencies: of each token in source and in target, each (tokens,).
         ratio: the logarithm of characters of the target by those of the source.
-        chance: the variance of that for sentences that have nothing to do with each other.
+        strangers_variance: the variance of that logarithm for sentences that do not translate each other.
         known: the share of words with a translation that is known.
         lexicons: from source to target, and back; None: there are none yet.
     """
 
     frequencies: tuple[Floats, Floats]
     ratio: float
-    chance: float
+    strangers_variance: float
     known: float = _KNOWN[0]
     lexicons: tuple[Lexicon, Lexicon] | None = None
 
@@ -174,9 +177,21 @@ class _Knowledge:
             sentences = chain.from_iterable(pair[side].ids for pair in coded)
             counts = np.bincount(np.fromiter(chain.from_iterable(sentences), np.int64), minlength=num_tokens)
             frequencies.append(((counts + 1) / (counts.sum() + num_tokens)).astype(np.float32))
-        chance = sum(np.var(np.log(of_side + 1)) for of_side in lengths) + _UNSURE
+        variances = [np.var(np.log(of_side + 1)) for of_side in lengths]
         ratio = np.log(lengths[1].sum() / lengths[0].sum())
-        return cls((frequencies[0], frequencies[1]), float(ratio), float(chance))
+        return cls((frequencies[0], frequencies[1]), float(ratio), float(sum(variances) + _LEAST_VARIANCE))
+
+    def learned(
+        self, known: float, documents: Sequence[tuple[_Coded, _Coded, Sequence[Bead]]]
+    ) -> "_Knowledge":
+        """Return the knowledge with the lexicons of documents with their beads, if they have any."""
+        lexicons = _learned(documents)
+        return replace(self, known=known, lexicons=lexicons) if lexicons else self
+
+
+def _share(src: _Coded, tgt: _Coded, beads: Sequence[Bead]) -> float:
+    """Return the share of the sentences of two documents that are in beads."""
+    return sum(len(bead.src) + len(bead.tgt) for bead in beads) / max(1, len(src) + len(tgt))
 
 
 def _learned(documents: Sequence[tuple[_Coded, _Coded, Sequence[Bead]]]) -> tuple[Lexicon, Lexicon] | None:
@@ -276,10 +291,9 @@ def _ends_within(ends: NDArray[np.bool_], size: int) -> Floats:
 def _length_scores(src: Floats, tgt: Floats, knowledge: _Knowledge) -> Floats:
     """Return the logarithm of the likelihood of lengths as translations, by that as strangers."""
     ratio = np.log(tgt + 1) - np.log(src + 1)[:, None] - knowledge.ratio
-    variance = _UNSURE + _SPREAD / (src + 1)[:, None]
-    scores: Floats = (
-        ratio**2 * (1 / knowledge.chance - 1 / variance) + np.log(knowledge.chance / variance)
-    ) / 2
+    variance = _LEAST_VARIANCE + _OF_CHARACTER / (src + 1)[:, None]
+    of_strangers = knowledge.strangers_variance
+    scores: Floats = (ratio**2 * (1 / of_strangers - 1 / variance) + np.log(of_strangers / variance)) / 2
     return scores
 
 
@@ -360,10 +374,10 @@ def _probable(scores: Scores) -> Iterator[tuple[int, int, int, int, float]]:
     if not scores:
         return
     before = _sums_over_ways(scores)
-    turned = {shape: np.full_like(score, -np.inf) for shape, score in scores.items()}
+    backwards = {shape: np.full_like(score, -np.inf) for shape, score in scores.items()}
     for (rows, columns), score in scores.items():
-        turned[rows, columns][rows:, columns:] = score[rows:, columns:][::-1, ::-1]
-    after = _sums_over_ways(turned)[::-1, ::-1]
+        backwards[rows, columns][rows:, columns:] = score[rows:, columns:][::-1, ::-1]
+    after = _sums_over_ways(backwards)[::-1, ::-1]
     for (rows, columns), score in scores.items():
         starts = before[: len(score) - rows, : score.shape[1] - columns]
         logarithms = starts + score[rows:, columns:] + after[rows:, columns:] - before[-1, -1]

@@ -37,10 +37,12 @@ class Unit:
     Attributes:
         text: the text with its spans; a `str` if it has no markup, which saves memory for a file of lines.
         write: a function that returns a translation as the format writes it; for a `str` it takes a `str`.
+        key: the name of the text, which the file in another language has, too; "": it has none.
     """
 
     text: SpannedText | str
     write: Callable[[SpannedText], str] | Callable[[str], str]
+    key: str = ""
 
     @property
     def characters(self) -> str:
@@ -82,18 +84,20 @@ class Template:
         self.units.append(unit)
         return f"\0{len(self.units) - 1}\0"
 
-    def plain(self, text: str, raw: str, escape: Callable[[str], str]) -> str:
+    def plain(self, text: str, raw: str, escape: Callable[[str], str], *, key: str = "") -> str:
         """Return the reference to a text without markup, or what is written if it has no letters.
 
         Args:
             text: to translate.
             raw: what stands for it in the file.
             escape: writes a translation so that the format takes it for text.
+            key: the name of the text.
         """
         if not has_letters(text):
             return raw
         is_usual = escape(text) == raw
-        return self.refer(Unit(text, escape if is_usual else lambda new: raw if new == text else escape(new)))
+        write = escape if is_usual else lambda new: raw if new == text else escape(new)
+        return self.refer(Unit(text, write, key))
 
     def filled(self, parts: Iterable[str]) -> "Template":
         """Return the template with the text of these parts, which may be an iterator: no list is needed."""

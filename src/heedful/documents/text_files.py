@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import cache, partial
 from itertools import chain, groupby, islice, pairwise
 from operator import attrgetter
+from typing import Any
 
 from heedful.data.catalogues import ESCAPES, PoField, po_fields
 from heedful.documents.formats import Reading, primary_language
@@ -188,6 +189,7 @@ def read_json(text: str, reading: Reading) -> Template:
     """
     try:
         parse_json(text)
+        keys = _keys_of_strings(json.loads(text, strict=False, object_pairs_hook=_Members))
     except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON: {error}") from None
     units = Template()
@@ -201,11 +203,26 @@ def read_json(text: str, reading: Reading) -> Template:
         if match["colon"] and raw.startswith('"@') and match.start() >= described:
             value = re.compile(r"\s*+").match(text, match.end())
             described = decoder.raw_decode(text, value.end() if value else match.end())[1]
+        key = "" if match["colon"] else next(keys)
         if match["colon"] or match.start() < described:
             return raw
-        return units.plain(json.loads(raw, strict=False), raw, escape)
+        return units.plain(json.loads(raw, strict=False), raw, escape, key=key)
 
     return units.filled([_JSON_STRING.sub(string, text)])
+
+
+class _Members(list[tuple[str, Any]]):
+    """The members of an object in JSON; a name may come twice."""
+
+
+def _keys_of_strings(value: object, path: str = "/") -> Iterator[str]:
+    """Yield the path of each string that is a value, in order."""
+    if isinstance(value, str):
+        yield path
+    elif isinstance(value, list):
+        members = value if isinstance(value, _Members) else enumerate(value)
+        for name, member in members:
+            yield from _keys_of_strings(member, f"{path}{name}/")
 
 
 _DELIMITERS = ",;\t|"

@@ -45,6 +45,7 @@ Report = Callable[[str, float], object]  # of a phase and its progress, 0 to 1
 _METRICS = ("bleu", "chrf")
 _SIGNIFICANT = 0.05  # the p-value under which scores differ
 _LEAST = 100  # pairs: fewer neither adapt a model nor show that it is better
+_FEW = 1000  # pairs of documents: with so few, translations by the model find more (docs/pairs.md)
 _HELD_OUT = 0.1  # the share of the pairs for validation, and for the test
 _MOST_VALID, _MOST = 500, 1000  # pairs of these
 _BLOCKS = 5  # of a held-out part, if the pairs are of one long document
@@ -192,7 +193,9 @@ def adapt(task: Adaptation) -> AdaptedModel:
     held_out = compare(parts["test"], partial(report, "translating held-out documents"))
     on_general = compare(general, partial(report, "translating general text")) if general else None
     _write_memory(output / "memory.tmx", [*chain.from_iterable(parts.values())], languages)
-    terms = recurring_terms(base, [*parts["train"], *parts["valid"]], partial(report, "finding terms"))
+    terms = recurring_terms(
+        systems["after"], [*parts["train"], *parts["valid"]], partial(report, "finding terms")
+    )
     lines = ["source\ttarget\n", *(term.line() for term in terms)]
     write_atomically(output / "terms.tsv", "".join(lines))
     result = AdaptedModel(
@@ -262,7 +265,8 @@ def _write_pairs(task: Adaptation, folder: Path, languages: WantedLanguages, rep
     src_lang, tgt_lang = languages
     found = folder / "found.tsv"
     if task.source is not None and task.target is not None:
-        align_documents(
+        align = partial(
+            align_documents,
             task.source,
             task.target,
             output=found,
@@ -272,6 +276,8 @@ def _write_pairs(task: Adaptation, folder: Path, languages: WantedLanguages, rep
             tgt_lang=tgt_lang,
             on_progress=report,
         )
+        if sum(align().pairs.values()) < _FEW:
+            align(bridge=task.model)
         rows.extend(_rows(found))
     for path in task.pairs:
         given = _rows(Path(path), languages)

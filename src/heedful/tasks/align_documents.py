@@ -2,14 +2,14 @@
 
 two folders -> documents that belong together, by name       `_matched`
             -> their sentences, by the readers of documents/  `_Document`
-            -> sentences that translate each other            data/bitext.py
+            -> sentences that translate each other            `_beads`, data/bitext.py
             -> tables of pairs, and of what is left out        `align_documents`
 """
 
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -64,11 +64,12 @@ class DocumentPairs:
 
 @dataclass(frozen=True)
 class _Document:
-    """A document: its sentences with letters, and the number of the unit of each."""
+    """A document: its sentences with letters, the number of the unit of each, the sentences of each key."""
 
     name: str
     texts: list[str] = field(default_factory=list)
     units: list[int] = field(default_factory=list)
+    keyed: dict[str, list[int]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path, name: str) -> "_Document":
@@ -77,9 +78,24 @@ class _Document:
         for number, unit in enumerate(read_document(path).units, start=1):
             sentences = [sentence.text for sentence in split_sentences(" ".join(unit.characters.split()))]
             lettered = [*filter(has_letters, sentences)]
+            if unit.key and lettered:
+                end = len(document.texts) + len(lettered)
+                document.keyed[unit.key] = [*range(len(document.texts), end)]
             document.texts.extend(lettered)
             document.units.extend([number] * len(lettered))
         return document
+
+    def without(self, used: Collection[int]) -> list[int]:
+        """Return the numbers of the other sentences."""
+        return [number for number in range(len(self.texts)) if number not in used]
+
+    def side(self, numbers: Sequence[int], translated: Sequence[str] = ()) -> Side:
+        """Return some sentences, to be aligned; `translated` has all, or none."""
+        return Side(
+            [self.texts[number] for number in numbers],
+            [self.units[number] for number in numbers],
+            [translated[number] for number in numbers] if translated else (),
+        )
 
     def text(self, numbers: Sequence[int]) -> str:
         """Return some sentences as one text."""
@@ -132,11 +148,12 @@ def align_documents(task: DocumentAlignment) -> DocumentPairs:
     source, target = Path(task.source), Path(task.target)
     refuse_if((Path("-") in written, "-: give the name of a file, or /dev/stdout"), error=InputError)
     check_outputs_differ(dict(zip(_OUTPUTS, outputs, strict=True)))
-    inputs = [*_paths(source), *_paths(target)]
+    listed = [_listed(source), _listed(target)]
+    inputs = [path for paths in listed for path in paths.values()]
     for output in written:
         check_output(output, inputs=inputs, models=[] if task.bridge is None else [Path(task.bridge)])
     left_out = _LeftOut()
-    documents = [*_read(task, left_out, report)]
+    documents = [*_read(task, listed, left_out, report)]
     num_held_out = sum(path is not None for path in outputs[1:3])
     unreadable = next((row[3] for row in left_out.rows if row[3].startswith(_UNREADABLE)), "")
     refuse_if(
@@ -153,11 +170,7 @@ def align_documents(task: DocumentAlignment) -> DocumentPairs:
         error=InputError,
     )
     translated = _translated([src for src, _ in documents], task.bridge, report)
-    sides = [
-        (Side(src.texts, src.units, own), Side(tgt.texts, tgt.units))
-        for (src, tgt), own in zip(documents, translated, strict=True)
-    ]
-    beads = find_beads(sides, on_progress=partial(report, "aligned"))
+    beads = _beads(documents, [*translated], partial(report, "aligned"))
     rows = [
         _rows(src, tgt, found, task.min_confidence, left_out)
         for (src, tgt), found in zip(documents, beads, strict=True)
@@ -180,18 +193,27 @@ def align_documents(task: DocumentAlignment) -> DocumentPairs:
     )
 
 
+def _listed(root: Path) -> dict[str, Path]:
+    """Return the documents of a side by their names."""
+    if root.is_file():
+        return {root.name: root}
+    files = documents_in(root)
+    return {name: files.path / name for name in files.documents}
+
+
 def _read(
-    task: DocumentAlignment, left_out: _LeftOut, report: Report
+    task: DocumentAlignment, sides: Sequence[Mapping[str, Path]], left_out: _LeftOut, report: Report
 ) -> Iterator[tuple[_Document, _Document]]:
     """Yield the sentences of documents that belong together; a document that cannot be read is left out."""
-    roots = [Path(task.source), Path(task.target)]
-    matched = [*_matched(roots, (task.src_lang, task.tgt_lang), left_out)]
-    for number, paths in enumerate(matched, start=1):
+    if all(Path(path).is_file() for path in (task.source, task.target)):
+        matched = [*zip(*sides, strict=True)]
+    else:
+        matched = [*_matched(sides, (task.src_lang, task.tgt_lang), left_out)]
+    for number, names in enumerate(matched, start=1):
         read: dict[str, _Document] = {}
-        for side, root, path in zip(_SIDES, roots, paths, strict=True):
-            name = path.name if path == root else path.relative_to(root.resolve()).as_posix()
+        for side, paths, name in zip(_SIDES, sides, names, strict=True):
             try:
-                read[side] = _Document.read(path, name)
+                read[side] = _Document.read(paths[name], name)
             except HeedfulError as error:
                 left_out.document(side, name, f"{_UNREADABLE}: {error}")
         if len(read) == len(_SIDES):
@@ -202,40 +224,28 @@ def _read(
         report("read", number / len(matched))
 
 
-def _paths(root: Path) -> list[Path]:
-    """Return the documents of a side."""
-    if root.is_file():
-        return [root]
-    files = documents_in(root)
-    return [files.path / name for name in files.documents]
-
-
 def _matched(
-    roots: Sequence[Path], codes: tuple[str | None, str | None], left_out: _LeftOut
-) -> Iterator[tuple[Path, Path]]:
-    """Yield the paths of documents that belong together, in the order of the sources."""
-    if all(path.is_file() for path in roots):
-        yield roots[0], roots[1]
-        return
-    is_shared = roots[0].resolve() == roots[1].resolve()
-    by_key: list[dict[str, Path]] = []
+    sides: Sequence[Mapping[str, Path]], codes: tuple[str | None, str | None], left_out: _LeftOut
+) -> Iterator[tuple[str, str]]:
+    """Yield the names of documents that belong together, in the order of the sources."""
+    is_shared = sides[0] == sides[1]
+    by_key: list[dict[str, str]] = []
     without_code: list[set[str]] = []
-    for side, root, code in zip(_SIDES, roots, codes, strict=True):
-        files = documents_in(root)
+    for side, names, code in zip(_SIDES, sides, codes, strict=True):
         by_key.append({})
         without_code.append(set())
-        for name in files.documents:
+        for name in names:
             key, has_code = _key(name, code)
             if is_shared and not has_code:
                 without_code[-1].add(name)
-            elif by_key[-1].setdefault(key, files.path / name) != files.path / name:
+            elif by_key[-1].setdefault(key, name) != name:
                 left_out.document(side, name, _TWICE)
     for name in sorted(without_code[0] & without_code[1]):
         left_out.document("source", name, _NO_CODE)
-    for side, root, named, others in zip(_SIDES, roots, by_key, by_key[::-1], strict=True):
+    for side, named, others in zip(_SIDES, by_key, by_key[::-1], strict=True):
         for key in sorted(named.keys() - others.keys()):
-            left_out.document(side, named[key].relative_to(root.resolve()).as_posix(), _NOT_NAMED)
-    yield from ((path, by_key[1][key]) for key, path in by_key[0].items() if key in by_key[1])
+            left_out.document(side, named[key], _NOT_NAMED)
+    yield from ((name, by_key[1][key]) for key, name in by_key[0].items() if key in by_key[1])
 
 
 def _key(name: str, code: str | None) -> tuple[str, int]:
@@ -257,6 +267,42 @@ def _translated(
     for number, document in enumerate(documents, start=1):
         yield translator.translate(document.texts)
         report("translated", number / len(documents))
+
+
+def _beads(
+    documents: Sequence[tuple[_Document, _Document]],
+    translated: Sequence[Sequence[str]],
+    report: Callable[[float], object],
+) -> list[list[Bead]]:
+    """Return the beads of documents: of units with the same key, then those that are found in the rest."""
+    known = [[*_beads_by_key(src.keyed, tgt.keyed)] for src, tgt in documents]
+    rests = []
+    for (src, tgt), beads in zip(documents, known, strict=True):
+        used_src, used_tgt = (
+            {*chain.from_iterable(side)} for side in ([b.src for b in beads], [b.tgt for b in beads])
+        )
+        rests.append((src.without(used_src), tgt.without(used_tgt)))
+    sides = [
+        (src.side(rest_src, own), tgt.side(rest_tgt))
+        for (src, tgt), own, (rest_src, rest_tgt) in zip(documents, translated, rests, strict=True)
+    ]
+    found = find_beads(sides, on_progress=report)
+    for beads, others, (src_numbers, tgt_numbers) in zip(known, found, rests, strict=True):
+        beads.extend(
+            Bead([src_numbers[at] for at in bead.src], [tgt_numbers[at] for at in bead.tgt], bead.confidence)
+            for bead in others
+        )
+        beads.sort(key=lambda bead: (bead.src[0], bead.tgt[0]))
+    return known
+
+
+def _beads_by_key(src: Mapping[str, Sequence[int]], tgt: Mapping[str, Sequence[int]]) -> Iterator[Bead]:
+    """Yield the beads of units with the same key: of their sentences, if both have as many, else of all."""
+    for key in src.keys() & tgt.keys():
+        if len(src[key]) == len(tgt[key]):
+            yield from (Bead([one], [other], 1.0) for one, other in zip(src[key], tgt[key], strict=True))
+        else:
+            yield Bead(src[key], tgt[key], 1.0)
 
 
 def _rows(

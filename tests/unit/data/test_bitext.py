@@ -133,3 +133,10 @@ def test_long_documents_are_aligned_in_windows(monkeypatch: pytest.MonkeyPatch) 
 def test_documents_with_few_sentences_are_no_error(num_src: int, num_tgt: int) -> None:
     beads = found([(SRC[:num_src], TGT[:num_tgt])])[0]
     assert len(beads) <= min(num_src, num_tgt)
+
+
+def test_few_documents_whose_sentences_all_have_a_counterpart_are_aligned_by_their_own_words() -> None:
+    few = documents(20)[:4]
+    beads = find_beads([(side(src, units=[0] * 20), side(tgt, units=[0] * 20)) for src, tgt in few])
+    told, number = right(few, beads)
+    assert number == told >= 75
