@@ -13,6 +13,7 @@ from heedful import Glossary, Pair
 from heedful.documents import TagRules, html_rules, primary_language, xml_rules
 from heedful.serving.gateway import (
     Gateway,
+    KeptParts,
     Names,
     NonEmptyText,
     Texts,
@@ -24,6 +25,7 @@ from heedful.serving.gateway import (
 )
 from heedful.serving.refusals import InvalidError
 from heedful.serving.service import TranslationRequest
+from heedful.spans import literal_rules
 from heedful.text.languages import language_name
 
 _NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
@@ -91,6 +93,7 @@ class SharedFields(BaseModel, extra="forbid"):
     glossary_id: str = ""
     glossary_ids: Annotated[Names, Field(max_length=5)] = []
     style_id: _NotSupported = ""
+    keep: KeptParts = []
     enable_beta_languages: SkipJsonSchema[str | bool] = False
     show_billed_characters: SkipJsonSchema[str | bool] = True
     auth_key: SkipJsonSchema[str] = ""
@@ -155,6 +158,7 @@ def router(gateway: Gateway) -> APIRouter:
                 rules=None if rules is None else lambda _: rules,
                 split=parameters.split_sentences != "0",
                 glossary=glossary_of(parameters, gateway, client),
+                keep=literal_rules(parameters.keep),
             ),
         )
         translations = [

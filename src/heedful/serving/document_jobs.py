@@ -41,7 +41,7 @@ from heedful.serving.refusals import (
     not_stored,
 )
 from heedful.serving.service import Job, TranslationService
-from heedful.spans import Request, translate_units
+from heedful.spans import KeepRule, Request, keeping, translate_units
 
 _PREFIX = "heedful-documents-"
 _LOCK = "lock"
@@ -244,6 +244,7 @@ class DocumentRequest:
         sender: see `DocumentState`.
         key: that is needed to ask for it; "": none.
         count: counts the characters that the client had translated.
+        keep: what else stays as it is.
     """
 
     name: str
@@ -256,6 +257,7 @@ class DocumentRequest:
     sender: str
     key: str
     count: Callable[[int], Awaitable[None]]
+    keep: tuple[KeepRule, ...] = ()
 
 
 class DocumentJobs:
@@ -423,7 +425,8 @@ class _Run:
 
         def work() -> None:
             try:
-                self._translate(request, loop)
+                with keeping(request.keep):
+                    self._translate(request, loop)
                 done.set_result(None)
             except BaseException as error:
                 done.set_exception(error)

@@ -31,6 +31,7 @@ from heedful.serving.document_jobs import (
 from heedful.serving.gateway import (
     AUTO,
     Gateway,
+    KeptParts,
     NonEmptyText,
     Schema,
     Texts,
@@ -43,6 +44,7 @@ from heedful.serving.gateway import (
 )
 from heedful.serving.refusals import InvalidError, NoSuchDocumentError, UnauthorizedError, UnavailableError
 from heedful.serving.server import DELIVERED, WITHOUT_BODY
+from heedful.spans import literal_rules
 
 _LONGEST_NAME = 150  # characters of a file's name
 _NOT_FOUND = "Document not found"
@@ -73,6 +75,7 @@ class _FileFields(BaseModel):
     source: NonEmptyText
     target: NonEmptyText
     columns: _Columns
+    keep: KeptParts = []
     api_key: str = ""
     filename: ClassVar[str] = ""  # DeepL's field, for the name of the file
     output_format: ClassVar[str] = ""
@@ -172,6 +175,7 @@ async def _received(
             sender=sender_of(request, client=client),
             key="",
             count=partial(gateway.count_characters, client),
+            keep=literal_rules(parameters.keep),
         )
         yield jobs, parameters, document
 

@@ -18,7 +18,7 @@ from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
 from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
-from heedful.spans import Parted, Request, Work, onwards
+from heedful.spans import KeepRule, Parted, Request, Work, keeping, onwards
 from heedful.text.languages import closest_code
 
 T = TypeVar("T")
@@ -88,6 +88,7 @@ class TranslationRequest:
         split: whether lines are split into sentences.
         glossary: returns the terms of a pair of languages, or raises a RefusedError; None: no terms.
         with_terms: whether the answers say which terms apply.
+        keep: what else stays as it is.
     """
 
     texts: tuple[str, ...]
@@ -98,6 +99,7 @@ class TranslationRequest:
     split: bool = True
     glossary: Callable[[Pair], Glossary] | None = None
     with_terms: bool = False
+    keep: tuple[KeepRule, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,8 +208,10 @@ class TranslationService:
         turn = Turn()
         async with self.load.admitted(characters):
             try:
-                texts = await _done(read, is_long=is_long)
-                return await gathered([self._translate_text(text, target, request, turn) for text in texts])
+                with keeping(request.keep):  # in the tasks and threads that begin here
+                    texts = await _done(read, is_long=is_long)
+                    works = [self._translate_text(text, target, request, turn) for text in texts]
+                    return await gathered(works)
             finally:
                 turn.is_over = True
 

@@ -2,9 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
+from heedful.spans.keep import kept
 from heedful.spans.marks import MARKS
 from heedful.spans.reading import counted
 
@@ -101,8 +102,25 @@ _CLOSED_BY = {")": "(", "]": "[", "}": "{"}
 
 
 def find(text: str) -> list[Range]:
-    """Return where the placeholders of a text begin and end, from left to right."""
+    """Return where the placeholders of a text begin and end, from left to right, with what a user keeps."""
+    found, own = recognised(text), kept(text)
+    return _united(found + own) if own else found
+
+
+def recognised(text: str) -> list[Range]:
+    """Return where the placeholders of a text begin and end, from left to right, by their forms alone."""
     return list(counted(_placeholders(text)))
+
+
+def _united(ranges: Iterable[Range]) -> list[Range]:
+    """Return ranges in order; those that overlap are one."""
+    united: list[Range] = []
+    for start, end in sorted(ranges):
+        if united and start < united[-1][1]:
+            united[-1] = (united[-1][0], max(united[-1][1], end))
+        else:
+            united.append((start, end))
+    return united
 
 
 def _placeholders(text: str) -> Iterator[Range]:
