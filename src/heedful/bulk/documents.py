@@ -35,6 +35,7 @@ from heedful.documents.formats import TABLE, format_of, supported
 from heedful.documents.text_files import parse_columns
 from heedful.errors import HeedfulError, InputError
 from heedful.runtime.durable import is_replaceable
+from heedful.spans.keep import KeepRules, keeping
 from heedful.spans.pipeline import Request, search_of, translate_units
 
 _HIDDEN = (".", "~$")  # the second are locks of Word, Excel and PowerPoint
@@ -99,7 +100,6 @@ class DocumentJob(ShardJob):
         lines, columns = self._lines, parse_columns([column]) if column else []
         read_by, written_by = (lines.through or lines.translator), lines.translator
         languages = read_by.bundle.config.languages, written_by.bundle.config.languages
-        opened = read_document(document, columns=columns, language=languages[1].tgt, source=languages[0].src)
         lookup = lines.lookup or MemoryLookup()
 
         search_one = search_of(lines.translator, lines.options, lookup.find, lines.through)
@@ -107,10 +107,14 @@ class DocumentJob(ShardJob):
         def search(requests: Sequence[Request]) -> Sequence[Translation]:
             return lookup.added(search_one(requests))
 
-        units, out = opened.units, None
-        ends = [0, *accumulate(len(each.characters) for each in units)]
-        translations = list[str]()
+        translations, out = list[str](), None
         with ExitStack() as stack:
+            stack.enter_context(keeping((lines.keep or KeepRules()).of(document.name)))
+            opened = read_document(
+                document, columns=columns, language=languages[1].tgt, source=languages[0].src
+            )
+            units = opened.units
+            ends = [0, *accumulate(len(each.characters) for each in units)]
             if stored is not None:
                 texts = [repr(each.source) for each in units]
                 out = stack.enter_context(

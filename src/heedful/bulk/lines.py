@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from heedful.bulk.manifest import Display, no_display
 from heedful.bulk.memories import MemoryLookup, TermReport
@@ -20,6 +21,9 @@ from heedful.errors import InputError
 from heedful.runtime.durable import is_replaceable
 from heedful.storage.bundle import Bundle
 from heedful.storage.description import CONFIG_FILE, file_sha256
+
+if TYPE_CHECKING:
+    from heedful.spans.keep import KeepRules
 
 CHUNK_LINES = 1024  # a power of two
 # Translates lines with their markup, given what finds a text in a memory.
@@ -102,6 +106,7 @@ class LineTranslation:
         through: translates each text first, into the language that `translator` reads; memories and the
             glossary then match what it returns.
         marked: translates lines with their markup; None: what looks like markup is text.
+        keep: what a user keeps in documents; `marked` does so in lines. None: nothing.
         further: what else changes the output, by name; an output is continued only with the same settings.
     """
 
@@ -112,6 +117,7 @@ class LineTranslation:
     terms: TermReport | None = None
     through: Translator | None = None
     marked: MarkedLines | None = None
+    keep: "KeepRules | None" = None
     further: Mapping[str, object] = field(default_factory=dict)
 
     @cached_property

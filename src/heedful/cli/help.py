@@ -15,12 +15,12 @@ from typing_extensions import override
 
 from heedful.cli.options import HELP_ALL
 from heedful.errors import likely_names
-from heedful.settings.options import COMPUTING, OUTPUTS, SAMPLING, SEARCH, options_of
+from heedful.settings.options import COMPUTING, KEEPING, OUTPUTS, SAMPLING, SEARCH, options_of
 
 # Click's in older versions of typer, of its own copy of click in newer ones.
 Context: TypeAlias = Any
 HelpFormatter: TypeAlias = Any
-_ORDER = ("Arguments", "Options", SEARCH, OUTPUTS, SAMPLING, COMPUTING)  # others follow
+_ORDER = ("Arguments", "Options", SEARCH, OUTPUTS, KEEPING, SAMPLING, COMPUTING)  # others follow
 _VALUES = {int: "N", float: "X", Path: "PATH", str: "TEXT"}  # placeholders of values
 
 

@@ -93,7 +93,7 @@ _FORMATS = [
     Format("po", (".po", ".pot"), "text_files:read_po", "po"),
     Format("xliff", (".xlf", ".xliff"), "mixed_content:read_xliff", "xml"),
     Format("tmx", (".tmx",), "mixed_content:read_tmx", "xml"),
-    Format("json", (".json",), "text_files:read_json"),
+    Format("json", (".json", ".arb"), "text_files:read_json"),
     Format(TABLE, (".csv", ".tsv"), "text_files:read_table"),
 ]
 _FORMAT_OF = {ending: known for known in _FORMATS for ending in known.endings}

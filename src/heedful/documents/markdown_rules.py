@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Environment = dict[str, Any]  # what the parser keeps of a page: where each link is defined
 LITERAL, HTML_TAG = "literal", "jsx"  # the types of blocks of lines that stay
+_MAX_INDENT = 100  # characters before a mark that begins its line
 _MAX_LINES = 1000  # of code between tags, a bound for the time of a search for its end
 
 # {…} with braces inside, and a tag of JSX or Vue: the values of attributes may be expressions.
@@ -48,10 +49,12 @@ _YAML_LINE = r"(?: [a-z][\w-]*+ : (?: [ ] .* )? | [ \t]++ \S .* | - [ ] .* | \# 
 # Lines that stay but for their titles: the groups "title…". They end with a line.
 _LITERAL = re.compile(
     rf"""(?:
-    # Code between tags.
-    \{{%-?+ \s*+ (?P<liquid> {_CODE} ) \b [^\n]*+ \n (?: .*+ \n ){{0,{_MAX_LINES}}}? [ \t>]*+
+    # Code between tags, without another tag that begins such code.
+    \{{%-?+ \s*+ (?P<liquid> {_CODE} ) \b [^\n]*+ \n
+        (?: (?! [ \t>]*+ \{{%-?+ \s*+ (?P=liquid) \b ) .*+ \n ){{0,{_MAX_LINES}}}? [ \t>]*+
         \{{%-?+ \s*+ end_?+ (?P=liquid) \b .*
-    | \{{\{{[<%] \s*+ (?P<shortcode> {_CODE} ) \b [^\n]*+ \n (?: .*+ \n ){{0,{_MAX_LINES}}}? [ \t>]*+
+    | \{{\{{[<%] \s*+ (?P<shortcode> {_CODE} ) \b [^\n]*+ \n
+        (?: (?! [ \t>]*+ \{{\{{[<%] \s*+ (?P=shortcode) \b ) .*+ \n ){{0,{_MAX_LINES}}}? [ \t>]*+
         \{{\{{[<%] \s*+ / \s*+ (?P=shortcode) \b .*
     # Tags, comments and attributes on lines of their own.
     | \{{\{{ [<%] [^\n]*+ (?<= \}} ) | \{{% [^\n]*+ (?<= %\}} ) | \{{ : [^{{}}\n]*+ \}} | {_COMMENT}
@@ -165,16 +168,16 @@ def _literal(state: "StateBlock", start: int, end: int, silent: bool) -> bool:  
     """Parse lines that a generator reads. Its token has the places of titles."""
     if state.is_code_block(start):
         return False
-    at = state.bMarks[start] + state.tShift[start]
-    found, kind = _LITERAL.match(state.src, at), LITERAL
+    place = state.src, state.bMarks[start] + state.tShift[start], state.eMarks[end - 1]
+    found, kind = _LITERAL.match(*place), LITERAL
     if found is None and not silent:
-        found = _ALONE.match(state.src, at)
-    if found is None and state.src.startswith("<", at):
-        found, kind = _TAG_LINE.match(state.src, at), HTML_TAG
+        found = _ALONE.match(*place)
+    if found is None and state.src.startswith("<", place[1]):
+        found, kind = _TAG_LINE.match(*place), HTML_TAG
         # CommonMark knows the others.
         if found and not (found[0][1:3].strip("/")[:1].isupper() or "{" in found[0]):
             return False
-    if found is None or found.end() > state.eMarks[end - 1]:
+    if found is None:
         return False
     if not silent:
         state.line = start + 1 + found[0].rstrip("\n").count("\n")
@@ -215,8 +218,8 @@ def _push(state: "StateBlock", kind: str, start: int, found: re.Match[str]) -> N
 def _mark(state: "StateInline", silent: bool) -> bool:  # noqa: FBT001
     """Parse a mark in a text, or one that begins its line."""
     src, at = state.src, state.pos
-    is_first = not src[src.rfind("\n", 0, at) + 1 : at].strip(" \t")
-    label = _LABEL.match(src, at, state.posMax) if is_first else None
+    before = src[max(0, at - _MAX_INDENT) : at].rstrip(" \t")
+    label = _LABEL.match(src, at, state.posMax) if before[-1:] in ("", "\n") else None
     found = label or _MARK.match(src, at, state.posMax)
     if found is None:
         return False

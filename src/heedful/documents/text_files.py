@@ -179,10 +179,14 @@ def _vtt_tokens(cue: str) -> list[Token]:
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?')
 
 
+_LOCALE = re.compile(r'("@@locale"\s*+:\s*+")[^"\\]*+')
+
+
 def read_json(text: str, reading: Reading) -> Template:
     r"""Read strings of a program in JSON: each string is a unit; names of members stay as they are.
 
-    So does what members that begin with @ have: in ARB and JSON-LD they describe others.
+    So does what members that begin with @ have: in ARB and JSON-LD they describe others. ARB's "@@locale" is
+    the language of the translation.
 
     Raises:
         InputError: it is not JSON.
@@ -192,6 +196,8 @@ def read_json(text: str, reading: Reading) -> Template:
         keys = _keys_of_strings(json.loads(text, strict=False, object_pairs_hook=_Members))
     except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON: {error}") from None
+    if reading.language:
+        text = _LOCALE.sub(rf"\g<1>{reading.language.replace('-', '_')}", text, count=1)
     units = Template()
     escape = partial(json.dumps, ensure_ascii=text.isascii() and "\\u" in text)
 

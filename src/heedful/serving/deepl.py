@@ -13,6 +13,7 @@ from heedful import Glossary, Pair
 from heedful.documents import TagRules, html_rules, primary_language, xml_rules
 from heedful.serving.gateway import (
     Gateway,
+    KeptParts,
     Names,
     NonEmptyText,
     Texts,
@@ -24,6 +25,7 @@ from heedful.serving.gateway import (
 )
 from heedful.serving.refusals import InvalidError
 from heedful.serving.service import TranslationRequest
+from heedful.spans import literal_rules
 from heedful.text.languages import language_name
 
 _NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
@@ -109,6 +111,7 @@ class SharedFields(BaseModel, extra="forbid"):
     glossary_id: str = ""
     glossary_ids: Annotated[Names, Field(max_length=5)] = []
     style_id: str = ""
+    keep: KeptParts = []
     enable_beta_languages: SkipJsonSchema[str | bool] = False
     show_billed_characters: SkipJsonSchema[str | bool] = True
     auth_key: SkipJsonSchema[str] = ""
@@ -174,6 +177,7 @@ def router(gateway: Gateway) -> APIRouter:
                 split=parameters.split_sentences != "0",
                 glossary=glossary_of(parameters, gateway, client),
                 adapter=parameters.style_id,
+                keep=literal_rules(parameters.keep),
             ),
         )
         translations = [

@@ -41,7 +41,7 @@ from heedful.serving.refusals import (
     not_stored,
 )
 from heedful.serving.service import Job, TranslationService
-from heedful.spans import Request, translate_units
+from heedful.spans import KeepRule, Request, keeping, translate_units
 
 _PREFIX = "heedful-documents-"
 _LOCK = "lock"
@@ -245,6 +245,7 @@ class DocumentRequest:
         key: that is needed to ask for it; "": none.
         adapter: the name of the adapter that changes the model; "": none.
         count: counts the characters that the client had translated.
+        keep: what else stays as it is.
     """
 
     name: str
@@ -258,6 +259,7 @@ class DocumentRequest:
     key: str
     adapter: str = ""
     count: Callable[[int], Awaitable[None]]
+    keep: tuple[KeepRule, ...] = ()
 
 
 class DocumentJobs:
@@ -425,7 +427,8 @@ class _Run:
 
         def work() -> None:
             try:
-                self._translate(request, loop)
+                with keeping(request.keep):
+                    self._translate(request, loop)
                 done.set_result(None)
             except BaseException as error:
                 done.set_exception(error)

@@ -32,6 +32,7 @@ from heedful.serving.document_jobs import (
 from heedful.serving.gateway import (
     AUTO,
     Gateway,
+    KeptParts,
     NonEmptyText,
     Schema,
     Texts,
@@ -44,6 +45,7 @@ from heedful.serving.gateway import (
 )
 from heedful.serving.refusals import InvalidError, NoSuchDocumentError, UnauthorizedError, UnavailableError
 from heedful.serving.server import DELIVERED, WITHOUT_BODY
+from heedful.spans import literal_rules
 
 _LONGEST_NAME = 150  # characters of a file's name
 _NOT_FOUND = "Document not found"
@@ -75,6 +77,7 @@ class _FileFields(BaseModel):
     target: NonEmptyText
     columns: _Columns
     adapter: str = ""
+    keep: KeptParts = []
     api_key: str = ""
     filename: ClassVar[str] = ""  # DeepL's field, for the name of the file
     output_format: ClassVar[str] = ""
@@ -180,6 +183,7 @@ async def _received(
             key="",
             adapter=adapter_of(request, parameters.adapter),
             count=partial(gateway.count_characters, client),
+            keep=literal_rules(parameters.keep),
         )
         yield jobs, parameters, document
 

@@ -88,6 +88,8 @@ NonEmptyText = Annotated[str, Field(min_length=1)]
 # Texts, which may come as one; and names, which may come as one text with commas.
 Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 Names = Annotated[list[str], BeforeValidator(_names)]
+# What else stays as it is: texts, and forms of programs by their names (presets of spans/marks.py).
+KeptParts = Annotated[Texts, Field(max_length=100, examples=[["Acme Corp", "unity"]])]
 Fields = dict[str, Any]
 Schema = dict[str, Any]
 M = TypeVar("M", bound=BaseModel)

@@ -13,6 +13,7 @@ from heedful.serving import microsoft
 from heedful.serving.gateway import (
     AUTO,
     Gateway,
+    KeptParts,
     NonEmptyText,
     described_body,
     get_and_post,
@@ -24,6 +25,7 @@ from heedful.serving.gateway import (
 from heedful.serving.microsoft import MicrosoftAnswer, MicrosoftDetected, MicrosoftTranslations
 from heedful.serving.refusals import InvalidError
 from heedful.serving.service import Answer, TranslationRequest
+from heedful.spans import literal_rules
 from heedful.text.languages import language_name
 
 
@@ -137,6 +139,7 @@ class _TranslateFields(BaseModel):
     terms: Annotated[bool, _or(0)] = False
     glossary: SkipJsonSchema[str | dict[NonEmptyText, NonEmptyText | list[NonEmptyText]]] = ""  # JSON only
     adapter: str = ""
+    keep: KeptParts = []
     api_key: str = ""
 
 
@@ -212,6 +215,7 @@ def router(gateway: Gateway) -> APIRouter:
                 glossary=_glossary_of(parameters, gateway, client),
                 with_terms=parameters.terms,
                 adapter=parameters.adapter,
+                keep=literal_rules(parameters.keep),
             ),
         )
         return _translated(parameters, answers)

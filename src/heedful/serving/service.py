@@ -18,7 +18,7 @@ from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
 from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
-from heedful.spans import Parted, Request, Work, onwards
+from heedful.spans import KeepRule, Parted, Request, Work, keeping, onwards
 from heedful.storage.adapter import Adapter
 from heedful.text.languages import closest_code
 
@@ -91,6 +91,7 @@ class TranslationRequest:
         glossary: returns the terms of a pair of languages, or raises a RefusedError; None: no terms.
         with_terms: whether the answers say which terms apply.
         adapter: the name of the adapter that changes the model; "": none.
+        keep: what else stays as it is.
     """
 
     texts: tuple[str, ...]
@@ -102,6 +103,7 @@ class TranslationRequest:
     glossary: Callable[[Pair], Glossary] | None = None
     with_terms: bool = False
     adapter: str = ""
+    keep: tuple[KeepRule, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,8 +214,10 @@ class TranslationService:
         turn = Turn()
         async with self.load.admitted(characters):
             try:
-                texts = await _done(read, is_long=is_long)
-                return await gathered([self._translate_text(text, target, request, turn) for text in texts])
+                with keeping(request.keep):  # in the tasks and threads that begin here
+                    texts = await _done(read, is_long=is_long)
+                    works = [self._translate_text(text, target, request, turn) for text in texts]
+                    return await gathered(works)
             finally:
                 turn.is_over = True
 

@@ -27,6 +27,7 @@ TrainingPrecision = Literal["float32", "bf16"]
 
 # Headings of the help.
 SEARCH, OUTPUTS, SAMPLING, COMPUTING = "Search", "Output constraints", "Sampling", "Computing"
+KEEPING = "Marks"
 TEXT = "Parallel text"
 BUNDLE = "as in the bundle"
 

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 from heedful.front import front
 
 if TYPE_CHECKING:
+    from heedful.spans.keep import KeepRule, keeping, literal_rules
     from heedful.spans.parted import Parted
     from heedful.spans.pipeline import Request, SentenceTranslator, Work, onwards, translate_units, translated
 
 __all__ = [
+    "KeepRule",
     "Parted",
     "Request",
     "SentenceTranslator",
     "Work",
+    "keeping",
+    "literal_rules",
     "onwards",
     "translate_units",
     "translated",
@@ -24,6 +28,7 @@ __all__ = [
 __getattr__ = front(
     __name__,
     {
+        "keep": ("KeepRule", "keeping", "literal_rules"),
         "parted": ("Parted",),
         "pipeline": ("Request", "SentenceTranslator", "Work", "onwards", "translate_units", "translated"),
     },

@@ -2,9 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
+from heedful.spans.keep import kept
 from heedful.spans.marks import MARKS
 from heedful.spans.reading import counted
 
@@ -43,7 +44,7 @@ _SYMBOL = (
 _JOINED = r"\u200d\ufe0e\ufe0f\u20e3\U000e0020-\U000e007f"  # to the symbol before
 _CANDIDATE = re.compile(
     rf"""
-    (?P<address> (?: https?:// | www\. ) [^\s<>"\u3001\u3002\uff01-\uff20\u300a-\u3011]*+ )
+    (?P<address> https?:// | www\. )
     | @?+ [0-9A-Za-z_.+\u00c0-\u024f-]{{1,64}}+ (?: @ {_HOST} (?: \. {_HOST} ){{1,4}}+ )++  # of people
     | (?P<mark> {" | ".join(mark.pattern for mark in MARKS)} )
     | {_TAG} | {_BARE} | {_BRACKETS} | <% [^<>]*? %>
@@ -66,6 +67,7 @@ _CANDIDATE = re.compile(
     """,
     re.VERBOSE,
 )
+_ADDRESS = re.compile(r"""[^\s<>"\u3001\u3002\uff01-\uff20\u300a-\u3011]*+""")  # its rest
 # After a number, % is a percent sign (100%sure), unless one conversion stands alone (50%d).
 _BEHIND_NUMBER = re.compile(r"\d[ \u00a0\u202f]?\Z")
 _CONVERSION = re.compile(rf"% {_FLAGS} (?: hh? | ll? | [jztL] )?+ [A-Za-z@] (?! {_LETTER} )", re.VERBOSE)
@@ -101,16 +103,37 @@ _CLOSED_BY = {")": "(", "]": "[", "}": "{"}
 
 
 def find(text: str) -> list[Range]:
-    """Return where the placeholders of a text begin and end, from left to right."""
+    """Return where the placeholders of a text begin and end, from left to right, with what a user keeps."""
+    found, own = recognised(text), kept(text)
+    return _united(found + own) if own else found
+
+
+def recognised(text: str) -> list[Range]:
+    """Return where the placeholders of a text begin and end, from left to right, by their forms alone."""
     return list(counted(_placeholders(text)))
+
+
+def _united(ranges: Iterable[Range]) -> list[Range]:
+    """Return ranges in order; those that overlap are one."""
+    united: list[Range] = []
+    for start, end in sorted(ranges):
+        if united and start < united[-1][1]:
+            united[-1] = (united[-1][0], max(united[-1][1], end))
+        else:
+            united.append((start, end))
+    return united
 
 
 def _placeholders(text: str) -> Iterator[Range]:
     ends, closed = blocks(text), frozenset(chain.from_iterable(_END_TAG.findall(text)))
     at = behind = 0  # where to look on, and the end of the last placeholder
     while match := _CANDIDATE.search(text, at):
-        start = match.start()
-        end = _end(match, text[max(behind, start - 2) : start], ends, closed)
+        start, end = match.span()
+        if match.lastgroup == "block" and end - 1 not in ends:
+            at = start + 1
+            continue
+        if match.lastgroup is not None:
+            end = _end(match, text[max(behind, start - 2) : start], ends, closed)
         if end > 0:
             yield start, end
             at = behind = end
@@ -129,9 +152,11 @@ def _end(match: re.Match[str], before: str, ends: Mapping[int, int], closed: Col
     """
     text, (start, end) = match.string, match.span()
     match match.lastgroup:
+        case "prose":
+            return 0 if _goes_on(before[-1:], text[start]) else end
         case "block":
-            end = ends.get(end - 1, 0)
-            return end if end and (text[start] != "{" or is_block(text, start, end)) else 0
+            end = ends[end - 1]
+            return end if text[start] != "{" or is_block(text, start, end) else 0
         case "bare":
             return end if match["name"] in closed else 0
         case "brackets":
@@ -139,12 +164,11 @@ def _end(match: re.Match[str], before: str, ends: Mapping[int, int], closed: Col
         case "address" if text[start] == "w" and _IS_WORD.match(before[-1:]):
             return 0
         case "address":
-            return _end_of_address(text, start, end, ends)
+            address = _ADDRESS.match(text, end)
+            return _end_of_address(text, start, address.end() if address else end, ends)
         case "percent" if _BEHIND_NUMBER.search(before):
             conversion = _CONVERSION.match(text, start)
             return conversion.end() if conversion else 0
-        case "prose" if _goes_on(before[-1:], text[start]):
-            return 0
     return end
 
 
@@ -174,8 +198,11 @@ def blocks(text: str) -> dict[int, int]:
     """Return for each brace that is closed the end of its block, after the brace that closes it."""
     ends: dict[int, int] = {}
     waiting: list[int] = []
-    at = 0
-    while match := (_IN_CODE if waiting and _CODE.match(text, waiting[-1]) else _BRACE).search(text, at):
+    at, last = 0, text.rfind("}")
+    while at <= last:
+        in_code = waiting and _CODE.match(text, waiting[-1])
+        if (match := (_IN_CODE if in_code else _BRACE).search(text, at)) is None:
+            break
         at = match.end()
         if match.group() == "{":
             waiting.append(match.start())

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import cycle, pairwise
 from typing import ClassVar, Literal
 
+from heedful.spans.keep import kept
 from heedful.spans.placeholders import Range, find
 from heedful.text.scripts import CJK
 
@@ -296,7 +297,7 @@ class Builder:
         _refine(whole, whole.spans, 0, len(whole.text), refined)
         new = refined.built()
         placeholders = _placeholders_between_tags(new)
-        enclosed = [place for place in placeholders if _ENCLOSED.fullmatch(new.text, *place)]
+        enclosed = _enclosed(new.text, placeholders)
         spans = moved(new.spans, partial(_out_of, enclosed, new.text))
         return SpannedText(new.text, spans, tuple(placeholders))
 
@@ -314,10 +315,20 @@ def _placeholders_between_tags(text: SpannedText) -> list[Range]:
             formats.add(position)
     if formats:
         around = _found_between(text.text, bounds)
-        enclosed = [at for place in around if _ENCLOSED.fullmatch(text.text, *place) for at in place]
+        enclosed = [at for place in _enclosed(text.text, around) for at in place]
         starts, ends = enclosed[::2], enclosed[1::2]
         bounds |= {at for at in formats if bisect_left(starts, at) == bisect_right(ends, at)}
     return _found_between(text.text, bounds)
+
+
+def _enclosed(text: str, placeholders: Iterable[Range]) -> list[Range]:
+    """Return the placeholders that hold no formats: signs begin and end them, or a user keeps them."""
+    own = [start for start, _ in kept(text)]
+    return [
+        (start, end)
+        for start, end in placeholders
+        if _ENCLOSED.fullmatch(text, start, end) or any(start <= at < end for at in own)
+    ]
 
 
 def _found_between(text: str, bounds: Iterable[int]) -> list[Range]:

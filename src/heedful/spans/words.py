@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from unicodedata import category
 
-from heedful.spans.placeholders import Range, find
+from heedful.spans.placeholders import Range, recognised
 from heedful.text.scripts import UNSPACED
 
 Links = Sequence[tuple[int, int]]  # (source word, target word), each from 0
@@ -26,7 +26,7 @@ def words(text: str) -> list[Range]:
     """
     ranges: list[Range] = []
     at = 0
-    for start, end in [*find(text), (len(text), len(text))]:
+    for start, end in [*recognised(text), (len(text), len(text))]:
         is_open = False  # whether a letter goes on with the last word
         for match in _WORD.finditer(text, at, start):
             low, high = match.span()

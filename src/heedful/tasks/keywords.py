@@ -56,6 +56,8 @@ class TranslationKeywords(LoadingSettings, StrategyChoice, total=False):
     to_tmx: File | None
     markup: Literal["html", "xml", "auto"] | None
     through: File | None
+    keep: str | Sequence[str] | None
+    keep_file: File | None
 
 
 class SyntheticKeywords(LoadingSettings, SearchSettings, total=False):

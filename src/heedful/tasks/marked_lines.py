@@ -12,6 +12,7 @@ from heedful.decoding.translator import Translator
 from heedful.documents.markup import TagRules, html_rules, read_text, xml_rules
 from heedful.documents.template import Template
 from heedful.spans import pipeline
+from heedful.spans.keep import KeepRule, keeping
 from heedful.spans.placeholders import placeholders
 
 _HAS_MARKUP = re.compile(r"</?(?:[A-Za-z!?][^<>]*|\d+\s*/?)>|&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z]\w*);")
@@ -23,22 +24,28 @@ class LineMarkup:
 
     Attributes:
         markup: what in a line is markup: the tags of HTML, or all tags of XML. "auto": a line with a tag or
-            an entity is HTML, any other is text.
+            an entity is HTML, any other is text. "text": nothing.
         translator: the models.
         options: the options of the search.
         through: translates each text first, into the language that `translator` reads.
+        keep: what a user keeps.
     """
 
-    markup: Literal["html", "xml", "auto"]
+    markup: Literal["html", "xml", "auto", "text"]
     translator: Translator
     options: SearchOptions
     through: Translator | None = None
+    keep: Sequence[KeepRule] = ()
 
     def __call__(self, lines: Sequence[str], find: FindMatch) -> list[Translation]:
         """Return the translation of each line; `find` looks a sentence up in a memory.
 
         Hypotheses have ids, confidence and numbers of the text without markup, and no alignment.
         """
+        with keeping(self.keep):
+            return self._translations(lines, find)
+
+    def _translations(self, lines: Sequence[str], find: FindMatch) -> list[Translation]:
         rules_of = self._rules()
         templates = [read_text(line, rules_of(line)) for line in lines]
         units = chain.from_iterable(template.units for template in templates)
@@ -50,9 +57,9 @@ class LineMarkup:
     def _rules(self) -> Callable[[str], TagRules | None]:
         """Return a function that returns the rules of the markup in a line; None: it has none."""
         rules = xml_rules() if self.markup == "xml" else html_rules()
-        if self.markup == "auto":
-            return lambda line: rules if _HAS_MARKUP.search(line) else None
-        return lambda line: rules
+        if self.markup in ("html", "xml"):
+            return lambda line: rules
+        return lambda line: rules if self.markup == "auto" and _HAS_MARKUP.search(line) else None
 
 
 def _by_template(work: pipeline.Work, templates: Sequence[Template]) -> Iterator[pipeline.Work]:

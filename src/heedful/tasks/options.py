@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from heedful.data.streams import is_text
 from heedful.errors import OptionError, refuse_if
 from heedful.settings.options import (
+    KEEPING,
     OUTPUT,
     OUTPUTS,
     PRESET,
@@ -186,6 +187,24 @@ class TranslationOptions:
             "A model that translates each text first, into the language that RUN reads. A memory and a "
             "glossary then match what it returns.",
             metavar="MODEL",
+        ),
+    ] = None
+    keep: Annotated[
+        list[str] | None,
+        Option(
+            "What else stays as it is: a regular expression, or the forms of a program by its name, such as "
+            "unity or wordpress (docs/documents.md lists them); repeatable.",
+            KEEPING,
+            metavar="PATTERN|NAME",
+        ),
+    ] = None
+    keep_file: Annotated[
+        Path | None,
+        Option(
+            "A TOML file with more of what --keep takes: lists by the ending of files, such as "
+            "md = ['SKU-[0-9]+'], and for all of them: all = ['unity'].",
+            KEEPING,
+            metavar="FILE",
         ),
     ] = None
     runtime: Runtime = field(default_factory=Runtime)

@@ -107,12 +107,16 @@ def translate(
         CorpusError: a bad line, after those before it are written.
         HeedfulError: a model, a file or an earlier output that cannot be used.
     """
+    is_kept = options.keep is not None or options.keep_file is not None
+    in_lines = is_kept and options.document is None
     refuse_if(
         (options.scores and options.json, "--scores and --json exclude each other; JSON holds the scores"),
         (options.memory and options.prefix is not None, "--memory and --prefix exclude each other"),
         (options.markup and options.prefix is not None, "--markup and --prefix exclude each other"),
+        (is_kept and options.prefix is not None, "--keep and --prefix exclude each other"),
         (options.through and options.to_tmx is not None, "--through and --to-tmx exclude each other"),
         (options.markup and options.to_tmx is not None, "--markup and --to-tmx exclude each other"),
+        (in_lines and options.to_tmx is not None, "--keep and --to-tmx exclude each other for lines"),
         (options.resume and options.to_tmx is not None, "--to-tmx needs a run that is not resumed"),
         (options.source == "", _EMPTY.format("--input")),
         (options.output == "", _EMPTY.format("--output")),
@@ -290,6 +294,7 @@ class _Task:
             shortlist=options.shortlist and absolute(options.shortlist),
             adapter=options.adapter and absolute(options.adapter),
             glossary=options.glossary and absolute(options.glossary),
+            keep_file=options.keep_file and absolute(options.keep_file),
             through=options.through and absolute(options.through),
             ensemble=[absolute(path) for path in options.ensemble or ()],
             runtime=replace(options.runtime, threads=options.runtime.threads or 1),
@@ -310,7 +315,7 @@ class _Task:
         check_outputs_differ(files)
         if options.document is not None and options.document.is_dir():
             del files["--output"]
-        inputs = [*inputs, options.shortlist, options.glossary, *(options.memory or ())]
+        inputs = [*inputs, options.shortlist, options.glossary, options.keep_file, *(options.memory or ())]
         models = [*(options.ensemble or ()), *([options.through] if options.through else [])]
         if isinstance(self.model, Translator):
             bundles = (self.model.bundle, *self.model.ensemble)
@@ -328,7 +333,11 @@ def _load(
     notify: Notify = say_nothing,
 ) -> LineTranslation:
     """Load the models of a task, unless they are; return how they translate lines."""
-    translator = model
+    translator, keep = model, None
+    if options.keep or options.keep_file is not None:
+        from heedful.tasks.keep_rules import keep_rules  # and the pipeline of texts with marks
+
+        keep = keep_rules(options.keep, options.keep_file)
     if not isinstance(translator, Translator):
         translator = load_translator(
             translator,
@@ -363,11 +372,20 @@ def _load(
         assert through.bundle.path is not None
         further["through"] = file_sha256(through.bundle.path / CONFIG_FILE)
     marked: MarkedLines | None = None
-    if options.markup is not None:
+    if keep is not None:
+        further["keep"] = keep
+    if options.markup is not None or keep is not None:
         from heedful.tasks.marked_lines import LineMarkup  # what reads tags, which plain lines do not need
 
-        marked = LineMarkup(options.markup, translator, search, through)
+        own = () if keep is None else keep.of(options.source or "lines.txt")
+        marked = LineMarkup(options.markup or "text", translator, search, through, own)
         further["markup"] = options.markup
     return LineTranslation(
-        translator=translator, options=search, layout=layout, through=through, marked=marked, further=further
+        translator=translator,
+        options=search,
+        layout=layout,
+        through=through,
+        marked=marked,
+        keep=keep,
+        further=further,
     )

@@ -12,6 +12,8 @@ from heedful.decoding.translator import Translator
 from heedful.documents.markup import html_rules, read_text, xml_rules
 from heedful.settings.arguments import checked
 from heedful.spans import pipeline
+from heedful.spans.keep import keeping
+from heedful.tasks.keep_rules import keep_rules
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ def translate_text(
     memory: str | Path | Sequence[str | Path] = (),
     through: Translator | None = None,
     split_lines: bool = True,
+    keep: str | Sequence[str] = (),
     **search: Unpack[SearchSettings],
 ) -> TranslatedText:
     """Translate a text sentence by sentence; markup, placeholders, spaces and line ends stay.
@@ -59,6 +62,7 @@ def translate_text(
         through: translates the text into another language, which `translator` then translates; memories
             then match what it returns.
         split_lines: whether lines are split into sentences.
+        keep: what else stays as it is: regular expressions, and names of presets such as "unity".
         search: options of the search, as for `Translator.translations`; with n_best above 1 there are
             alternatives.
 
@@ -69,9 +73,10 @@ def translate_text(
     config = translator.bundle.config
     options = search_options(search, config.decode) if search else translator.default_options
     files = [memory] if isinstance(memory, str | Path) else memory
-    template = read_text(text, rules)
-    work = template.work(within_lines=split_lines)
-    with open_lookup([Path(file) for file in files], config) as lookup:
+    kept = keep_rules(keep).everywhere
+    with keeping(kept), open_lookup([Path(file) for file in files], config) as lookup:
+        template = read_text(text, rules)
+        work = template.work(within_lines=split_lines)
         work = pipeline.translate(work, pipeline.search_of(translator, options, lookup.find, through))
     best, *others = template.translations(work)
     return TranslatedText(best, tuple(others), tuple(work.whole_sentences), work.finished)

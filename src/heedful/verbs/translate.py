@@ -2,7 +2,7 @@
 
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +11,12 @@ from heedful.cli.streams import (
     check_stdin_once,
     notify,
     print_json,
+    print_table,
     suggest_auto_precision,
     translation_display,
     warnings_on_stderr,
 )
-from heedful.settings.options import SAMPLING, SEARCH, Option, Run
+from heedful.settings.options import KEEPING, SAMPLING, SEARCH, Option, Run
 from heedful.tasks.options import TranslationOptions
 
 
@@ -62,10 +63,21 @@ class Translate(TranslationOptions):
         bool, Option("Sample each next token; --n-best says how many outputs to draw.", SAMPLING)
     ] = False
     sampling: SamplingOverrides = field(default_factory=dict)
+    marks: Annotated[
+        bool,
+        Option(
+            "Translate nothing: list the marks that stay as they are (placeholders, codes, what --keep says) "
+            "and what looks like a mark but is translated; with --json, as an object.",
+            KEEPING,
+        ),
+    ] = False
 
 
 def command(task: Translate) -> None:
     """Translate a file or stdin, a document, or shards, and print what was done of a directory."""
+    if task.marks:
+        _print_marks(task)
+        return
     from heedful.tasks.translate import translate
 
     chosen = sampling_overrides(task.search, task.sampling, sample=task.sample, strategy=task.strategy)
@@ -90,3 +102,22 @@ def command(task: Translate) -> None:
     if is_document and task.json:
         print_json(outcome.as_dict())
     outcome.raise_if_failed()
+
+
+def _print_marks(task: Translate) -> None:
+    """Print the marks of the input by kind: what stays as it is, and what is translated."""
+    from heedful.tasks.marks import list_marks
+
+    source = task.document or task.source or "-"
+    is_document = task.document is not None
+    kinds = list_marks(
+        source, document=is_document, column=task.column, keep=task.keep, keep_file=task.keep_file
+    )
+    if task.json:
+        print_json({"marks": [asdict(kind) for kind in kinds]})
+        return
+    rows = [
+        ["kept" if kind.kept else "translated", f"{kind.count:,}", kind.kind, kind.first, kind.example[:60]]
+        for kind in kinds
+    ]
+    print_table([["", "count", "kind", "first", "example"], *rows], align=str.ljust)

@@ -75,7 +75,9 @@ def test_a_word_in_brackets_is_a_mark_if_another_ends_it() -> None:
     assert [text[start:end] for start, end in find(text)] == ["[b]", "[/b]"]
 
 
-@pytest.mark.parametrize("repeated", [*EXAMPLES, *"<[{(#@*%$&|`", "[%", "[a ", "%%[", "<!--", "{{", "[a x="])
+@pytest.mark.parametrize(
+    "repeated", [*EXAMPLES, *"<[{(#@*%$&|`", "[%", "[a ", "%%[", "<!--", "{{", "[a x=", "&#1www.x", "}{x"]
+)
 def test_the_time_to_find_marks_grows_with_the_length(repeated: str) -> None:
     def seconds(size: int) -> float:
         began = time.process_time()
@@ -117,7 +119,9 @@ def test_html_and_layout_in_strings(source: str, texts: list[str], expected: str
         assert noted.texts == texts
 
 
-def test_members_that_describe_others_stay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a.json", "app_en.arb"])
+def test_members_that_describe_others_stay(name: str, tmp_path: Path) -> None:
     source = {"@@locale": "en", "a": "The dog", "@a": {"type": "text", "placeholders": {"n": {"@x": "int"}}}}
-    (tmp_path / "a.json").write_text(json.dumps(source))
-    assert json.loads(translated_bytes(tmp_path / "a.json", Noted(upper))) == {**source, "a": "THE DOG"}
+    (tmp_path / name).write_text(json.dumps(source))
+    written = json.loads(translated_bytes(tmp_path / name, Noted(upper)))
+    assert written == {**source, "a": "THE DOG", "@@locale": "de"}

@@ -53,6 +53,41 @@ class Served:
         return [text for batch in self.translator.batches for text in batch]
 
 
+@pytest.mark.parametrize(
+    ("path", "parameters", "answered"),
+    [
+        ("/translate", {"q": "The Acme [box].", "source": "en", "target": "de"}, "THE Acme [box]."),
+        (
+            "/translate",
+            {"q": ["The Acme.", "An Acme [box]."], "source": "en", "target": "de"},
+            "AN Acme [box].",
+        ),
+        ("/v2/translate", {"text": ["The Acme [box]."], "target_lang": "DE"}, "THE Acme [box]."),
+    ],
+)
+def test_a_request_says_what_is_kept(
+    path: str, parameters: dict[str, object], answered: str, served: "Served"
+) -> None:
+    kept = served.ask("POST", path, json={**parameters, "keep": ["Acme", "wordpress", "(.*"]})
+    assert answered in kept.text
+    assert answered.upper() in served.ask("POST", path, json=parameters).text  # the next one keeps nothing
+
+
+def test_a_form_says_what_is_kept(served: "Served") -> None:
+    content = urlencode({"q": "The Acme Corp", "source": "en", "target": "de", "keep": "Acme Corp"})
+    assert served.ask("POST", "/translate", content=content, headers=FORM).json()["translatedText"] == (
+        "THE Acme Corp"
+    )
+
+
+@pytest.mark.parametrize("keep", [["a"] * 101, [1], {"a": "b"}])
+def test_what_is_kept_is_a_list_of_at_most_100_texts(keep: object, served: "Served") -> None:
+    parameters = {"q": "The cat", "source": "en", "target": "de", "keep": keep}
+    answer = served.ask("POST", "/translate", json=parameters)
+    assert answer.status_code == 400
+    assert "keep" in answer.json()["error"]
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Served:
     return Served(tmp_path)

@@ -31,6 +31,7 @@ from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.refusals import NoSuchDocumentError, TooManyRequestsError
 from heedful.serving.service import TranslationRequest, TranslationService
+from heedful.spans import literal_rules
 
 SHORT = TranslationRequest(texts=("a short text",), source="en", target="de")
 
@@ -105,6 +106,15 @@ def test_a_document_is_translated_and_its_file_removed(world: World) -> None:
         assert world.jobs.store.result(state).read_text() == lines(3).upper()
         assert not world.jobs.store.source(state).exists()
         assert world.counted == [63]
+
+    world.run(work)
+
+
+def test_a_document_says_what_is_kept(world: World) -> None:
+    async def work() -> None:
+        request = replace(world.request("We see Acme.\nWe see it."), keep=literal_rules(["Acme"]))
+        _, task = await world.jobs.submit(request)
+        assert world.jobs.store.result(await task).read_text() == "WE SEE Acme.\nWE SEE IT."
 
     world.run(work)
 
