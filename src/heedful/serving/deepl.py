@@ -23,11 +23,12 @@ from heedful.serving.gateway import (
     schema_of_texts,
 )
 from heedful.serving.refusals import InvalidError
-from heedful.serving.service import TranslationRequest
+from heedful.serving.service import Recall, TranslationRequest
 from heedful.text.languages import language_name
 
 _NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
 _LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_SIMILAR = 75  # percent; DeepL's default
 _MODEL = "quality_optimized"
 _IGNORED = ("context", "preserve_formatting", "enable_beta_languages")  # an answer names them
 
@@ -90,6 +91,8 @@ class SharedFields(BaseModel, extra="forbid"):
     formality: _Formality = "default"
     glossary_id: str = ""
     glossary_ids: Annotated[Names, Field(max_length=5)] = []
+    translation_memory_id: str = ""
+    translation_memory_threshold: Annotated[int, Field(ge=0, le=100)] = _SIMILAR
     style_id: _NotSupported = ""
     enable_beta_languages: SkipJsonSchema[str | bool] = False
     show_billed_characters: SkipJsonSchema[str | bool] = True
@@ -106,7 +109,6 @@ class _Fields(SharedFields):
     context: SkipJsonSchema[str] = ""
     debug: SkipJsonSchema[str | bool] = False
     preserve_formatting: SkipJsonSchema[str | bool] = False
-    translation_memory_id: _NotSupported = ""
     tag_handling_version: SkipJsonSchema[Literal["", "v1", "v2"]] = ""
     outline_detection: bool = True
     tag_handling: Literal["", "html", "xml"] = ""
@@ -155,6 +157,7 @@ def router(gateway: Gateway) -> APIRouter:
                 rules=None if rules is None else lambda _: rules,
                 split=parameters.split_sentences != "0",
                 glossary=glossary_of(parameters, gateway, client),
+                recall=await recall_of(parameters, gateway, client),
             ),
         )
         translations = [
@@ -230,6 +233,16 @@ def glossary_of(parameters: SharedFields, gateway: Gateway, client: str) -> Call
     if not parameters.source_lang:
         raise InvalidError("Use of a glossary requires the source_lang parameter to be specified.")
     return gateway.stored_terms(client, ids)
+
+
+async def recall_of(parameters: SharedFields, gateway: Gateway, client: str) -> Recall | None:
+    """Return what looks texts up in the client's corrections and in the memory that a request names.
+
+    Raises:
+        NoSuchMemoryError: the client has no such memory.
+    """
+    named = [parameters.translation_memory_id] if parameters.translation_memory_id else []
+    return await gateway.recall(client, named, parameters.translation_memory_threshold)
 
 
 def _rules(parameters: _Fields) -> TagRules | None:

@@ -129,6 +129,9 @@ class _TranslateFields(BaseModel):
     confidence: Annotated[bool, _or(0)] = False
     terms: Annotated[bool, _or(0)] = False
     glossary: SkipJsonSchema[str | dict[NonEmptyText, NonEmptyText | list[NonEmptyText]]] = ""  # JSON only
+    memory: str = ""
+    memory_threshold: Annotated[float, Field(ge=0, le=100)] = 100
+    prefix: str = ""
     api_key: str = ""
 
 
@@ -203,6 +206,10 @@ def router(gateway: Gateway) -> APIRouter:
                 alternatives=parameters.alternatives,
                 glossary=_glossary_of(parameters, gateway, client),
                 with_terms=parameters.terms,
+                recall=await gateway.recall(
+                    client, [parameters.memory] if parameters.memory else [], parameters.memory_threshold
+                ),
+                prefix=parameters.prefix,
             ),
         )
         return _translated(parameters, answers)
@@ -244,7 +251,7 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
             "frontendTimeout": 500,
             "apiKeys": gateway.records.key_required,
             "keyRequired": gateway.records.key_required,
-            "suggestions": gateway.suggestions is not None,
+            "suggestions": gateway.memories is not None,
             "filesTranslation": gateway.documents is not None,
             "supportedFilesFormat": [] if gateway.documents is None else suffixes(),
             "fileLimit": limits.document_bytes,

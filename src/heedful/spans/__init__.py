@@ -9,13 +9,22 @@ from heedful.front import front
 
 if TYPE_CHECKING:
     from heedful.spans.parted import Parted
-    from heedful.spans.pipeline import Request, SentenceTranslator, Work, onwards, translate_units, translated
+    from heedful.spans.pipeline import (
+        Request,
+        SentenceTranslator,
+        Work,
+        alignments_of,
+        onwards,
+        translate_units,
+        translated,
+    )
 
 __all__ = [
     "Parted",
     "Request",
     "SentenceTranslator",
     "Work",
+    "alignments_of",
     "onwards",
     "translate_units",
     "translated",
@@ -25,6 +34,14 @@ __getattr__ = front(
     __name__,
     {
         "parted": ("Parted",),
-        "pipeline": ("Request", "SentenceTranslator", "Work", "onwards", "translate_units", "translated"),
+        "pipeline": (
+            "Request",
+            "SentenceTranslator",
+            "Work",
+            "alignments_of",
+            "onwards",
+            "translate_units",
+            "translated",
+        ),
     },
 )
