@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 _MAX_FIELDS = 1000
 _BODY_BYTES = 2**17  # that a body may have at least; else 16 for each character of the limit
-_LARGE = 2**17  # a larger body is parsed in a thread, not in the event loop
+_LARGE = 2**13  # a larger body is parsed in a thread, not in the event loop
 _MAX_PART = 2**16  # bytes of a parameter beside a file, and of all of them
 _BYTES_A_SECOND = 2**17  # of a client that sends a document
 _JSON = re.compile(r"application/([\w.+-]*\+)?json")

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
@@ -35,6 +35,13 @@ class Journal:
         self.path, self._add, self._restart = path, add, restart
         self.lock = threading.RLock()  # of what `add` changes
         self._file, self._size = 0, 0  # inode, and the bytes that were read
+
+    @property
+    def num_unread(self) -> int:
+        """The bytes that another process may have added since the last call of `refresh`."""
+        with suppress(FileNotFoundError):
+            return abs(self.path.stat().st_size - self._size)
+        return 0
 
     def refresh(self) -> None:
         """Read what was added since the last call, by this process or another.

@@ -9,6 +9,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -35,6 +36,7 @@ _ANYONE = "everyone"  # the folder of clients without keys
 _WHAT = "the translation memory"
 _MOST_OPEN = 1000  # memories that are kept
 _MOST_SEGMENTS = 200_000  # of a memory
+_LONG = 2**16  # bytes of a file that an event loop should not read
 _SCANNED = 2000  # sources that are compared in one call, which holds the interpreter's lock for milliseconds
 
 _Sources = dict[str, dict[str, dict[str, Segment]]]  # segments by target language, normalised source and id
@@ -88,6 +90,11 @@ class ClientMemory:
 
     def _sources_of(self, segment: Segment) -> _Sources:
         return self._doubtful if segment.doubt else self._used
+
+    @property
+    def num_unread(self) -> int:
+        """The bytes of the file that are not read yet."""
+        return self._journal.num_unread
 
     def refreshed(self, owner: str) -> MemoryHead:
         """Read what is new; return what the memory is.
@@ -226,6 +233,28 @@ def _most_similar(text: str, sources: Iterable[str], least: float) -> str | None
     return found
 
 
+@dataclass(frozen=True)
+class _Recall:
+    """What a request looks texts up in; see `MemoryStore.recall`."""
+
+    store: "MemoryStore"
+    owner: str
+    named: Sequence[ClientMemory]
+    least: float
+
+    def __call__(self, pair: Pair, texts: Sequence[str]) -> dict[str, MemoryMatch]:
+        """Return the matches of texts, by the texts."""
+        found = self.store.corrections(self.owner, pair.src).matches(pair, texts, 1.0)
+        for memory in self.named:
+            left = [text for text in texts if text not in found]
+            found |= memory.matches(pair, left, self.least)
+        return found
+
+    def is_long(self, pair: Pair) -> bool:
+        """Return whether texts are compared, or much of a file is to be read."""
+        return bool(self.named) or self.store.num_unread(self.owner, pair.src) > _LONG
+
+
 class MemoryStore:
     """The memories of all clients, in a directory."""
 
@@ -274,6 +303,11 @@ class MemoryStore:
         memory.refreshed(owner)
         return memory
 
+    def num_unread(self, owner: str, src: str) -> int:
+        """The bytes of a client's corrections that are not read yet."""
+        name = _CORRECTIONS.format(src.split("-")[0])
+        return self._opened(self.folder(owner) / f"{name}{SUFFIX}").num_unread
+
     def create(
         self, owner: str, name: str, src: str, segments: Sequence[Segment] = (), *, memory_id: str = ""
     ) -> ClientMemory:
@@ -313,16 +347,7 @@ class MemoryStore:
         Raises:
             NoSuchMemoryError: the client has no such memory.
         """
-        memories = [self.get(owner, memory_id) for memory_id in named]
-
-        def recalled(pair: Pair, texts: Sequence[str]) -> dict[str, MemoryMatch]:
-            found = self.corrections(owner, pair.src).matches(pair, texts, 1.0)
-            for memory in memories:
-                left = [text for text in texts if text not in found]
-                found |= memory.matches(pair, left, least)
-            return found
-
-        return recalled
+        return _Recall(self, owner, [self.get(owner, memory_id) for memory_id in named], least)
 
     def _opened(self, path: Path, head: MemoryHead | None = None) -> ClientMemory:
         with self._lock:

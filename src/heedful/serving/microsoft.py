@@ -158,6 +158,8 @@ async def translate(
     if ITEMS in fields:
         return await _translated(request, gateway, client, _inputs_of_list(request, gateway, fields), "to")
     known = {name: value for name, value in fields.items() if name != _VERSION}
+    if isinstance(given := known.get("inputs"), list):
+        gateway.service.check_size(len(given), 0)
     inputs = _Inputs.model_validate(known).inputs
     return MicrosoftAnswer(value=await _translated(request, gateway, client, inputs, "language"))
 
@@ -166,7 +168,7 @@ def _inputs_of_list(request: Request, gateway: Gateway, fields: Fields) -> list[
     parameters = request.query_params
     targets = ",".join(parameters.getlist("to")) or parameters.get("target", "")
     query = _Query.model_validate({**parameters, "to": targets})
-    texts = _Items.model_validate({"texts": fields[ITEMS]}).texts
+    texts = _texts(gateway, fields)
     source, languages = query.source, query.to
     if not (source or languages) and len(gateway.service.catalogue.pairs) == 1:
         [only] = gateway.service.catalogue.pairs
@@ -253,6 +255,14 @@ def _without_marks(text: str, *, is_html: bool) -> str:
     return text if is_html else html.unescape(text)
 
 
+def _texts(gateway: Gateway, fields: Fields) -> list[Item]:
+    """Return the texts of a body that is a list; too many are refused before each is looked at."""
+    items = fields.get(ITEMS)
+    if isinstance(items, list):
+        gateway.service.check_size(len(items), 0)
+    return _Items.model_validate({"texts": items}).texts
+
+
 async def detect(request: Request, gateway: Gateway, fields: Fields) -> list[MicrosoftDetected]:
     """Return the language of each text.
 
@@ -260,7 +270,7 @@ async def detect(request: Request, gateway: Gateway, fields: Fields) -> list[Mic
         RefusedError: see `Gateway.authorize` and `TranslationService.ranked`.
     """
     await gateway.authorize(request, fields)
-    texts = _Items.model_validate({"texts": fields.get(ITEMS)}).texts
+    texts = _texts(gateway, fields)
     ranked = await gateway.service.ranked([item.text for item in texts])
     return [
         MicrosoftDetected(language=best.language, score=round(best.probability, 3)) for best, *_ in ranked

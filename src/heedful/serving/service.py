@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from heedful import Glossary, InputError, Pair, Translation
 from heedful.decoding import Alignment, MemoryMatch, PlacedTerm
@@ -22,8 +22,18 @@ from heedful.spans import Parted, Request, Work, onwards
 from heedful.text.languages import closest_code
 
 T = TypeVar("T")
-# Returns the matches of texts in translation memories, by the texts; the pair is that of source and target.
-Recall = Callable[[Pair, Sequence[str]], Mapping[str, MemoryMatch]]
+
+
+class Recall(Protocol):
+    """Looks texts up in translation memories."""
+
+    def __call__(self, pair: Pair, texts: Sequence[str]) -> Mapping[str, MemoryMatch]:
+        """Return the matches by the texts; the pair is that of source and target."""
+        ...
+
+    def is_long(self, pair: Pair) -> bool:
+        """Return whether that takes too long for an event loop."""
+        ...
 
 
 async def gathered(awaitables: Sequence[Awaitable[T]]) -> list[T]:
@@ -341,7 +351,7 @@ class TranslationService:
 
     async def _recalled_whole(self, read: _ReadText, route: Route, recall: Recall) -> str:
         """Return the translation that a memory has for a whole text, within its white space; "": none."""
-        found = await asyncio.to_thread(recall, route.ends, [read.text])
+        found = await _done(partial(recall, route.ends, [read.text]), is_long=recall.is_long(route.ends))
         match = found.get(read.text)
         if match is None or match.source != normalised(read.text):  # of a similar text, markup would be lost
             return ""
@@ -366,7 +376,8 @@ class TranslationService:
         self, requests: Sequence[Request], recall: Recall, job: Job
     ) -> dict[str, Translation]:
         """Return the translations that memories have; they have links of words if there are marks."""
-        matches = await asyncio.to_thread(recall, job.route.ends, [request.text for request in requests])
+        pair, texts = job.route.ends, [request.text for request in requests]
+        matches = await _done(partial(recall, pair, texts), is_long=recall.is_long(pair))
         marked = [request.text for request in requests if request.aligned and request.text in matches]
         links: dict[str, Alignment | None] = {}
         if marked and job.route.pivot is None:
