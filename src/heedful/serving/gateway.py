@@ -132,7 +132,7 @@ class Gateway:
         """
         client = _ANYONE
         if self.records.key_required:
-            key = _key_of(request, fields)
+            key = key_of(request, fields)
             known = await self.records.find(key)
             if known is None:
                 raise UnauthorizedError(_UNKNOWN_KEY if key else "An API key is required")
@@ -150,7 +150,7 @@ class Gateway:
             UnauthorizedError: it is not known.
             UnavailableError: the records cannot be reached.
         """
-        key = _key_of(request, request.query_params)
+        key = key_of(request, request.query_params)
         if self.records.key_required and key and await self.records.find(key) is None:
             raise UnauthorizedError(_UNKNOWN_KEY)
 
@@ -249,7 +249,7 @@ class Gateway:
             _log.warning("usage is not counted: %s", error)
 
 
-def _key_of(request: Request, fields: Mapping[str, Any]) -> str:
+def key_of(request: Request, fields: Mapping[str, Any]) -> str:
     """Return the key of a request, from its parameters or a header; "": there is none."""
     given = [fields.get(name) for name in _KEY_FIELDS]
     authorization = _AUTHORIZATION.fullmatch(request.headers.get("authorization", ""))

@@ -11,12 +11,13 @@ from collections.abc import Container, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import Request
+from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 from pydantic.alias_generators import to_camel
 
 from heedful.documents import TagRules, html_rules
-from heedful.serving.gateway import ITEMS, Fields, Gateway, Names, NonEmptyText
+from heedful.serving.gateway import ITEMS, Fields, Gateway, Names, NonEmptyText, key_of
 from heedful.serving.languages import Catalogue
 from heedful.serving.refusals import InvalidError, UnauthorizedError
 from heedful.serving.service import Answer, TranslationRequest
@@ -25,6 +26,7 @@ from heedful.text.languages import is_right_to_left, language_name
 _VERSION = "api-version"
 _DIALECT = "heedful.microsoft"  # in the scope of a request that is in this dialect
 _SCOPES = ("translation", "transliteration", "dictionary")
+_NO_KEY = "none"  # the token of a server that needs no keys
 _MOST_TARGETS = 10  # of a text
 _DICTIONARY = re.compile(
     r'<mstrans:dictionary\s+translation="([^"<>]*)"\s*>(?:(?!<mstrans:).)*?</mstrans:dictionary>', re.DOTALL
@@ -261,6 +263,19 @@ def _texts(gateway: Gateway, fields: Fields) -> list[Item]:
     if isinstance(items, list):
         gateway.service.check_size(len(items), 0)
     return _Items.model_validate({"texts": items}).texts
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """Return the route of tokens; the others are those of LibreTranslate's dialect."""
+    routes = APIRouter(tags=["Microsoft"])
+
+    @routes.post("/sts/v1.0/issueToken", response_class=PlainTextResponse)
+    async def token(request: Request) -> str:
+        """Return a token for the header Authorization (Bearer): here it is the key, which stays valid."""
+        await gateway.authorize(request, request.query_params)
+        return key_of(request, request.query_params) or _NO_KEY
+
+    return routes
 
 
 async def detect(request: Request, gateway: Gateway, fields: Fields) -> list[MicrosoftDetected]:
