@@ -416,6 +416,33 @@ def test_a_sentence_that_a_calibrated_model_is_unsure_of_is_marked_and_named(
         visit.page.close()
 
 
+def test_a_translation_that_is_corrected_stays_so_until_it_is_undone(
+    browser: "playwright.Browser", bundle: Path, tmp_path: Path
+) -> None:
+    with translation_server(f"en-de={bundle}", "--memories", tmp_path) as own:
+        visit = visited(browser, own.url, bypass_csp=True, viewport=PHONE)
+        visit.type(ENGLISH)
+        visit.shows(GERMAN)
+        for better in (GERMAN.replace(" ", "  "), f"{GERMAN}!"):
+            visit.page.get_by_role("button", name="Correct").click()
+            field = visit.page.get_by_label("Better translation")
+            expect(field).to_have_value(visit.page.locator("#output").inner_text())
+            field.fill(better)
+            assert violations(visit) == []
+            visit.page.get_by_role("button", name="Keep").click()
+            visit.shows(better)
+        visit.page.get_by_role("button", name="Undo").click()
+        visit.shows(GERMAN.replace(" ", "  "))
+        visit.page.get_by_role("button", name="Correct").click()
+        visit.page.get_by_label("Better translation").fill(ENGLISH)
+        visit.page.get_by_role("button", name="Keep").click()
+        expect(visit.page.locator("#correction-says")).to_contain_text("not used")
+        visit.page.get_by_role("button", name="Use it").click()
+        visit.shows(ENGLISH)
+        assert visit.complaints == []
+        visit.page.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_terms_of_a_glossary_are_marked_and_those_that_are_missing_are_named(
     browser: "playwright.Browser", bundle: Path, tmp_path: Path, scheme: str

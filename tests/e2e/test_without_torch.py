@@ -157,7 +157,8 @@ VALUES = {
     "replicas": "2", "max_replicas": "3", "models_per_replica": "1", "preset": "tiny",
     "settings": "data.max_length=50",
     "flag": "10%", "valid": "NEW.txt", "test": "NEW.txt", "left_out": "NEW.txt", "held_out": "0.2",
-    "min_confidence": "0.6", "bridge": "BUNDLE", "suggestions": "NEW", "markup": "html", "through": "BUNDLE",
+    "min_confidence": "0.6", "bridge": "BUNDLE", "memories": "DIRECTORY",
+    "markup": "html", "through": "BUNDLE",
 }  # fmt: skip
 NEEDED = {
     **{name: ["--sample"] for name in ("temperature", "top_k", "top_p", "min_p", "epsilon", "seed")},

@@ -11,8 +11,8 @@ from heedful.serving.access import KeyRing
 from heedful.serving.app import application
 from heedful.serving.document_jobs import DocumentJobs
 from heedful.serving.gateway import Gateway
+from heedful.serving.memories import MemoryStore
 from heedful.serving.records import ClientRecords
-from heedful.serving.suggestions import SuggestionFile
 
 PAGE = "https://a.example"
 
@@ -23,7 +23,7 @@ def ask(
     *,
     directory: Path | None = None,
     keys: KeyRing | None = None,
-    suggestions: SuggestionFile | None = None,
+    memories: MemoryStore | None = None,
     **options: Any,  # noqa: ANN401
 ) -> httpx.Response:
     """Return the answer of a service that --cors lets a page use, behind a proxy on this machine."""
@@ -32,7 +32,7 @@ def ask(
         service = rule_service()
         documents = None if directory is None else DocumentJobs(service, directory)
         gateway = Gateway(
-            service, ClientRecords(keys), documents=documents, suggestions=suggestions, origins=(PAGE,)
+            service, ClientRecords(keys), documents=documents, memories=memories, origins=(PAGE,)
         )
         app = application(gateway, proxies=("127.0.0.1",))
         async with (

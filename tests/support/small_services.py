@@ -36,6 +36,7 @@ class RuleTranslator:
         texts: Sequence[str],
         *,
         options: SearchOptions | None = None,
+        prefixes: Sequence[str] | None = None,
         aligned: bool | Sequence[bool] = False,
         split: Callable[[str], list[Span]] = words_between_spaces,
     ) -> list[Translation]:
@@ -47,8 +48,8 @@ class RuleTranslator:
         n_best = 1 if options is None else options.n_best
         marked = [aligned] * len(texts) if isinstance(aligned, bool) else aligned
         return [
-            self._translation(text, n_best, split if is_marked else None)
-            for text, is_marked in zip(texts, marked, strict=True)
+            self._translation(text, n_best, split if is_marked else None, prefix)
+            for text, is_marked, prefix in zip(texts, marked, prefixes or [""] * len(texts), strict=True)
         ]
 
     def align(
@@ -67,10 +68,12 @@ class RuleTranslator:
             word = min(i, num_source - 1)
             yield (num_source - 1 - word if self.backwards else word), i
 
-    def _translation(self, text: str, n_best: int, split: Callable[[str], list[Span]] | None) -> Translation:
+    def _translation(
+        self, text: str, n_best: int, split: Callable[[str], list[Span]] | None, prefix: str
+    ) -> Translation:
         hypotheses: list[TextHypothesis] = []
         for rank in range(n_best):
-            output = self.rule(text) + "!" * rank
+            output = prefix + self.rule(text) + "!" * rank
             alignment = None if split is None else self._alignment(text, output, split)
             given = TextHypothesis.given(output, alignment)
             hypotheses.append(replace(given, finished="endless" not in text.split()))

@@ -38,6 +38,7 @@ _UNIT_READERS = {
     ".tmx": ("tmx", "units_of_tmx"),
     **dict.fromkeys((".xlf", ".xliff"), ("xliff", "units_of_xliff")),
     ".po": ("catalogues", "units_of_po"),
+    ".memory": ("memory_files", "units_of_memory"),
 }
 _PAIRS_SUFFIXES = (".tsv", *_UNIT_READERS, *_JSON_SUFFIXES)
 _STRAY_SPACE = re.compile("[ \t\r\n]+")  # white space of XML
@@ -328,10 +329,10 @@ _Each = TypeVar("_Each")
 class PairFiles:
     """Two files of one sentence a line, or one source of pairs.
 
-    That is a `.tsv`, `.jsonl` or `.json` file or a file of units (`.tmx`, `.xlf`, `.xliff`, `.po`), plain or
-    gzipped, a Parquet file, a directory of them, or a directory of `Dataset.save_to_disk`. A file of units
-    may also be both source and target. A `.json` file has JSON lines, or a list of objects, which is held in
-    memory. Blank lines of JSON are ignored.
+    That is a `.tsv`, `.jsonl` or `.json` file or a file of units (`.tmx`, `.xlf`, `.xliff`, `.po`,
+    `.memory`), plain or gzipped, a Parquet file, a directory of them, or a directory of
+    `Dataset.save_to_disk`. A file of units may also be both source and target. A `.json` file has JSON lines,
+    or a list of objects, which is held in memory. Blank lines of JSON are ignored.
 
     Attributes:
         paths: source and target, or the one source of pairs.

@@ -17,13 +17,14 @@ _MAX_DEPTH = 200  # nesting of elements
 _MAX_SEGMENT = 2**20  # characters; a longer one is no sentence
 _CODES = frozenset(("bpt", "ept", "ph", "it", "ut"))  # they contain code of another format
 _ALL = "*all*"
+DOUBT = "x-doubt"  # a property of units that nobody has confirmed
 
 
 class Unit(NamedTuple):
     """A source with its translation, and the line of the file where it begins.
 
     A text is empty if the unit lacks its language, or has codes of another format in it: without them, it
-    is another text.
+    is another text. The target of a unit in doubt (a property `x-doubt`) is empty too.
     """
 
     line: int
@@ -51,6 +52,19 @@ def units_of_tmx(
     yield from read_blocks(reader, file, "TMX")
     if is_needed:
         reader.check_languages()
+
+
+def languages_of_tmx(file: BinaryIO) -> tuple[str, list[str]]:
+    """Return the source language of a TMX file, and the others: tags as in the file.
+
+    Raises:
+        InputError: the file is damaged, or no TMX.
+    """
+    reader = _TmxReader(None, "zxx", "")  # "zxx": no language, so that it chooses none of several
+    for _ in read_blocks(reader, file, "TMX"):
+        pass
+    source = tag_of_language(reader.source, reader.languages) or reader.source
+    return source, [language for language in reader.languages if language != source]
 
 
 class UnitReader(Protocol):
@@ -87,6 +101,7 @@ class _TmxReader:
         self._source = ""  # of the header
         self._of_unit = ""
         self._line = 0  # of the unit
+        self._is_doubtful = False
         self._depth = 0
         self._variants: dict[str, str] = {}  # of the unit, by language
         self._language = ""
@@ -94,7 +109,7 @@ class _TmxReader:
         self._length = 0
         self._has_codes = False  # in these, text is not collected
         self.units: list[Unit] = []  # those read so far
-        self._languages: dict[str, None] = {}
+        self.languages: dict[str, None] = {}
         self._has_both = False  # whether a unit has both languages
         self._first_source = ""  # of the units, if the file does not name its source language
         self._targets: set[str] = set()  # the languages of the other texts, without regions
@@ -112,7 +127,7 @@ class _TmxReader:
             InputError: naming the languages that there are.
         """
         if not self._has_both:
-            have = ", ".join(self._languages) or "none"
+            have = ", ".join(self.languages) or "none"
             raise InputError(
                 f"no unit has a text in {self._src or 'its source language'} and one in "
                 f"{self._tgt or 'another'}; its languages: {have}"
@@ -132,7 +147,10 @@ class _TmxReader:
             self._source = values.get("srclang", "")
         elif local == "tu":
             self._variants, self._of_unit = {}, values.get("srclang") or self._source
+            self._is_doubtful = False
             self._line = self.parser.CurrentLineNumber
+        elif local == "prop":
+            self._is_doubtful |= values.get("type") == DOUBT
         elif local == "tuv":
             self._language = values.get("lang", "")
         elif local == "seg":
@@ -164,19 +182,24 @@ class _TmxReader:
             )
 
     def _add_unit(self) -> None:
-        self._languages |= dict.fromkeys(self._variants)
+        self.languages |= dict.fromkeys(self._variants)
         named = self._src or self._of_unit.lower().replace(_ALL, "") or self._first_source
         source = tag_of_language(named, self._variants)
         self._first_source = self._first_source or source or ""
         target = self._target([tag for tag in self._variants if tag != source])
         self._has_both |= source is not None and target is not None
         source_text, target_text = self._variants.get(source or "", ""), self._variants.get(target or "", "")
-        self.units.append(Unit(self._line, source_text, target_text))
+        self.units.append(Unit(self._line, source_text, "" if self._is_doubtful else target_text))
+
+    @property
+    def source(self) -> str:
+        """The source language: of the header, else of the first unit."""
+        return self._source.lower().replace(_ALL, "") or self._first_source
 
     def _target(self, others: list[str]) -> str | None:
         """Return the tag of the target; if no language is wanted, the unit must have just one other."""
         if self._tgt is None:
             self._targets |= {tag.lower().replace("_", "-").split("-")[0] for tag in others}
             if len(others) > 1 or len(self._targets) > 1:
-                raise InputError(self._remedy.format(", ".join(self._languages)))
+                raise InputError(self._remedy.format(", ".join(self.languages)))
         return tag_of_language(self._tgt or "", others)

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 from heedful.front import front
 
 if TYPE_CHECKING:
+    from heedful.decoding.alignment import Alignment
     from heedful.decoding.glossary import Entry, PlacedTerm
     from heedful.decoding.texts import TextCodec
+    from heedful.decoding.translation import MemoryMatch
 
 __all__ = [
+    "Alignment",
     "Entry",
+    "MemoryMatch",
     "PlacedTerm",
     "TextCodec",
 ]
@@ -20,7 +24,9 @@ __all__ = [
 __getattr__ = front(
     __name__,
     {
+        "alignment": ("Alignment",),
         "glossary": ("Entry", "PlacedTerm"),
         "texts": ("TextCodec",),
+        "translation": ("MemoryMatch",),
     },
 )

@@ -11,16 +11,18 @@ if TYPE_CHECKING:
     from heedful.documents.document_file import check_document, read_document
     from heedful.documents.formats import format_of, primary_language, suffixes
     from heedful.documents.markup import TagRules, html_rules, read_text, xml_rules
-    from heedful.documents.memory import TranslationMemory
+    from heedful.documents.memory import TmxWriter, TranslationMemory, normalised
     from heedful.documents.template import Template
 
 __all__ = [
     "TagRules",
     "Template",
+    "TmxWriter",
     "TranslationMemory",
     "check_document",
     "format_of",
     "html_rules",
+    "normalised",
     "primary_language",
     "read_document",
     "read_text",
@@ -32,7 +34,7 @@ __getattr__ = front(
     __name__,
     {
         "markup": ("TagRules", "html_rules", "read_text", "xml_rules"),
-        "memory": ("TranslationMemory",),
+        "memory": ("TmxWriter", "TranslationMemory", "normalised"),
         "template": ("Template",),
         "document_file": ("check_document", "read_document"),
         "formats": ("format_of", "primary_language", "suffixes"),

@@ -5,14 +5,16 @@
 
 import gzip
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, Self, cast
 
 from heedful.data.files import DAMAGES, GZIP
-from heedful.data.tmx import units_of_tmx
+from heedful.data.memory_files import units_of_memory
+from heedful.data.tmx import DOUBT, units_of_tmx
 from heedful.decoding.translation import MemoryMatch
 from heedful.documents.xml_text import NO_XML, as_attribute, as_text
 from heedful.errors import InputError
@@ -73,6 +75,8 @@ def read_units(
 ) -> Iterator[tuple[str, str]]:
     """Yield source and translation of each unit of a TMX file, gzipped or not, that has both.
 
+    A file whose name ends in `.memory` is one that `heedful serve` keeps.
+
     See `TranslationMemory.load`.
 
     A unit with codes of another format inside its text is left out: without them, it is another text.
@@ -82,9 +86,8 @@ def read_units(
     """
     try:
         with path.open("rb") as plain, gzip.open(plain) if plain.peek(2)[:2] == GZIP else plain as file:
-            blocks = units_of_tmx(
-                cast(BinaryIO, file), src=src, tgt=tgt, is_needed=is_needed, remedy=_NO_TARGET
-            )
+            units = units_of_memory if ".memory" in path.suffixes else units_of_tmx
+            blocks = units(cast(BinaryIO, file), src=src, tgt=tgt, is_needed=is_needed, remedy=_NO_TARGET)
             for unit in chain.from_iterable(blocks):
                 if unit.source and unit.target:
                     yield unit.source, unit.target
@@ -111,16 +114,33 @@ class TmxWriter:
             f'o-tmf="heedful" adminlang="en" srclang="{self._src}" datatype="plaintext"/>\n<body>\n'.encode()
         )
 
-    def write(self, source: str, target: str) -> None:
-        """Write a unit; nothing if one of its texts is empty."""
+    def write(
+        self,
+        source: str,
+        target: str,
+        *,
+        tgt: str = "",
+        attributes: Mapping[str, str] = MappingProxyType({}),
+        doubt: str = "",
+    ) -> None:
+        """Write a unit; nothing if one of its texts is empty.
+
+        Args:
+            source: the source.
+            target: its translation.
+            tgt: the language of the translation; "": that of the file.
+            attributes: attributes of the unit, as TMX defines them.
+            doubt: why nobody should use the unit before somebody confirms it; "": it is right.
+        """
         if not source.strip() or not target.strip():
             return
-        variants = []
-        for language, text in ((self._src, source), (self._tgt, target)):
+        variants = [f'<prop type="{DOUBT}">{as_text(doubt)}</prop>'] if doubt else []
+        for language, text in ((self._src, source), (as_attribute(tgt) if tgt else self._tgt, target)):
             self.num_removed += len(NO_XML.findall(text))
             written = as_text(text).replace("\r", "&#13;")
             variants.append(f'<tuv xml:lang="{language}"><seg>{written}</seg></tuv>')
-        self._stream.write(f"<tu>{''.join(variants)}</tu>\n".encode())
+        written = "".join(f' {name}="{as_attribute(value)}"' for name, value in attributes.items())
+        self._stream.write(f"<tu{written}>{''.join(variants)}</tu>\n".encode())
 
     def finish(self) -> None:
         """Write the end of the file."""

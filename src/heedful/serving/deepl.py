@@ -24,12 +24,13 @@ from heedful.serving.gateway import (
     schema_of_texts,
 )
 from heedful.serving.refusals import InvalidError
-from heedful.serving.service import TranslationRequest
+from heedful.serving.service import Recall, TranslationRequest
 from heedful.spans import literal_rules
 from heedful.text.languages import language_name
 
 _NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
 _LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_SIMILAR = 75  # percent; DeepL's default
 _MODEL = "quality_optimized"
 _NO_TIME = "1970-01-01T00:00:00.000Z"  # when an adapter was made is not known
 _IGNORED = ("context", "preserve_formatting", "enable_beta_languages")  # an answer names them
@@ -112,6 +113,8 @@ class SharedFields(BaseModel, extra="forbid"):
     glossary_ids: Annotated[Names, Field(max_length=5)] = []
     style_id: str = ""
     keep: KeptParts = []
+    translation_memory_id: str = ""
+    translation_memory_threshold: Annotated[int, Field(ge=0, le=100)] = _SIMILAR
     enable_beta_languages: SkipJsonSchema[str | bool] = False
     show_billed_characters: SkipJsonSchema[str | bool] = True
     auth_key: SkipJsonSchema[str] = ""
@@ -127,7 +130,6 @@ class _Fields(SharedFields):
     context: SkipJsonSchema[str] = ""
     debug: SkipJsonSchema[str | bool] = False
     preserve_formatting: SkipJsonSchema[str | bool] = False
-    translation_memory_id: _NotSupported = ""
     tag_handling_version: SkipJsonSchema[Literal["", "v1", "v2"]] = ""
     outline_detection: bool = True
     tag_handling: Literal["", "html", "xml"] = ""
@@ -178,6 +180,7 @@ def router(gateway: Gateway) -> APIRouter:
                 glossary=glossary_of(parameters, gateway, client),
                 adapter=parameters.style_id,
                 keep=literal_rules(parameters.keep),
+                recall=await recall_of(parameters, gateway, client),
             ),
         )
         translations = [
@@ -265,6 +268,16 @@ def glossary_of(parameters: SharedFields, gateway: Gateway, client: str) -> Call
     if not parameters.source_lang:
         raise InvalidError("Use of a glossary requires the source_lang parameter to be specified.")
     return gateway.stored_terms(client, ids)
+
+
+async def recall_of(parameters: SharedFields, gateway: Gateway, client: str) -> Recall | None:
+    """Return what looks texts up in the client's corrections and in the memory that a request names.
+
+    Raises:
+        NoSuchMemoryError: the client has no such memory.
+    """
+    named = [parameters.translation_memory_id] if parameters.translation_memory_id else []
+    return await gateway.recall(client, named, parameters.translation_memory_threshold)
 
 
 def _rules(parameters: _Fields) -> TagRules | None:

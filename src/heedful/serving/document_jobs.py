@@ -40,7 +40,7 @@ from heedful.serving.refusals import (
     UnavailableError,
     not_stored,
 )
-from heedful.serving.service import Job, TranslationService
+from heedful.serving.service import Job, Recall, TranslationService
 from heedful.spans import KeepRule, Request, keeping, translate_units
 
 _PREFIX = "heedful-documents-"
@@ -240,6 +240,7 @@ class DocumentRequest:
         target: code of the language.
         source: code of the language; None: it is detected.
         glossary: returns the terms of a pair of languages, or raises a RefusedError; None: no terms.
+        recall: looks sentences up in translation memories; None: there are none.
         owner: the client.
         sender: see `DocumentState`.
         key: that is needed to ask for it; "": none.
@@ -254,6 +255,7 @@ class DocumentRequest:
     target: str
     source: str | None
     glossary: Callable[[Pair], Glossary] | None
+    recall: Recall | None = None
     owner: str
     sender: str
     key: str
@@ -491,6 +493,7 @@ class _Run:
             service.terms(route, request.glossary, texts),
             progress=self._add_characters,
             adapters=service.adapters(route, request.adapter),
+            recall=request.recall,
         )
         self._started = time.monotonic()
 

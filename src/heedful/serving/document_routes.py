@@ -178,6 +178,7 @@ async def _received(
             source=source,
             target=target,
             glossary=None,
+            recall=await gateway.recall(client),
             owner=client,
             sender=sender_of(request, client=client),
             key="",
@@ -280,8 +281,9 @@ def _add_upload(routes: APIRouter, gateway: Gateway) -> None:
             if glossary is not None and document.source not in (None, document.target):
                 route = catalogue.required_route(document.source, document.target)
                 await asyncio.to_thread(gateway.service.terms, route, glossary)
+            recall = await deepl.recall_of(parameters, gateway, document.owner)
             key = secrets.token_hex(32).upper()
-            state, _ = await jobs.submit(replace(document, glossary=glossary, key=key))
+            state, _ = await jobs.submit(replace(document, glossary=glossary, recall=recall, key=key))
         return DocumentHandle(document_id=state.id, document_key=key)
 
 

@@ -44,22 +44,23 @@ from heedful.serving.refusals import (
     InvalidError,
     MediaTypeError,
     NoSuchGlossaryError,
+    NoSuchMemoryError,
     RequestTimeoutError,
     UnauthorizedError,
     UnavailableError,
     not_stored,
 )
-from heedful.serving.service import Answer, TranslationRequest, TranslationService
+from heedful.serving.service import Answer, Recall, TranslationRequest, TranslationService
 from heedful.settings.parsing import parse_json
 
 if TYPE_CHECKING:
     from heedful.serving.document_jobs import DocumentJobs
     from heedful.serving.glossaries import GlossaryStore
-    from heedful.serving.suggestions import SuggestionFile
+    from heedful.serving.memories import MemoryStore
 
 _MAX_FIELDS = 1000
 _BODY_BYTES = 2**17  # that a body may have at least; else 16 for each character of the limit
-_LARGE = 2**17  # a larger body is parsed in a thread, not in the event loop
+_LARGE = 2**13  # a larger body is parsed in a thread, not in the event loop
 _MAX_PART = 2**16  # bytes of a parameter beside a file, and of all of them
 _BYTES_A_SECOND = 2**17  # of a client that sends a document
 _JSON = re.compile(r"application/([\w.+-]*\+)?json")
@@ -107,7 +108,7 @@ class Gateway:
         log_text: whether texts are logged.
         glossaries: the glossaries of the clients; None: there are none.
         documents: the documents of the clients; None: none are translated.
-        suggestions: the file of better translations from clients; None: none are stored.
+        memories: the translation memories and corrections of the clients; None: none are stored.
         origins: the origins of pages that may send requests from a browser; "*" means all.
     """
 
@@ -116,7 +117,7 @@ class Gateway:
     log_text: bool = False
     glossaries: "GlossaryStore | None" = None
     documents: "DocumentJobs | None" = None
-    suggestions: "SuggestionFile | None" = None
+    memories: "MemoryStore | None" = None
     origins: Sequence[str] = ()
 
     async def authorize(self, request: Request, fields: Mapping[str, Any], *, is_counted: bool = True) -> str:
@@ -134,7 +135,7 @@ class Gateway:
         """
         client = _ANYONE
         if self.records.key_required:
-            key = _key_of(request, fields)
+            key = key_of(request, fields)
             known = await self.records.find(key)
             if known is None:
                 raise UnauthorizedError(_UNKNOWN_KEY if key else "An API key is required")
@@ -153,7 +154,7 @@ class Gateway:
             UnauthorizedError: it is not known.
             UnavailableError: the records cannot be reached.
         """
-        key = _key_of(request, request.query_params)
+        key = key_of(request, request.query_params)
         if self.records.key_required and key and await self.records.find(key) is None:
             raise UnauthorizedError(_UNKNOWN_KEY)
 
@@ -204,8 +205,29 @@ class Gateway:
             raise NoSuchGlossaryError("Glossary not found")
         return partial(self.glossaries.terms, client, ids)
 
+    async def recall(self, client: str, named: Sequence[str] = (), percent: float = 100) -> Recall | None:
+        """Return what looks texts up in the memories of a client (see `MemoryStore.recall`); None: none.
+
+        Args:
+            client: the client, whose corrections are looked up first.
+            named: the ids of memories.
+            percent: the least similarity of a match in these.
+
+        Raises:
+            NoSuchMemoryError: the client has no such memory.
+        """
+        if self.memories is None:
+            if named:
+                raise NoSuchMemoryError("Translation memory not found")
+            return None
+        if not named:
+            return self.memories.recall(client)
+        return await asyncio.to_thread(self.memories.recall, client, named, percent / 100)
+
     async def translate(self, request: Request, client: str, asked: TranslationRequest) -> list[Answer]:
         """Return the answers; stop if the client closes its connection.
+
+        The client's corrections are used, also if `asked` names no memory.
 
         Raises:
             ClientDisconnect: the client has closed its connection.
@@ -213,6 +235,8 @@ class Gateway:
         asked = replace(asked, adapter=adapter_of(request, asked.adapter))
         if self.log_text:
             _log.info("%s -> %s: %r", asked.source or AUTO, asked.target, asked.texts)
+        if asked.recall is None:
+            asked = replace(asked, recall=await self.recall(client))
         answers = await unless_gone(request, self.service.translate(asked))
         characters = sum(map(len, asked.texts))
         sources = ",".join(sorted({answer.source for answer in answers}))
@@ -236,7 +260,7 @@ class Gateway:
             _log.warning("usage is not counted: %s", error)
 
 
-def _key_of(request: Request, fields: Mapping[str, Any]) -> str:
+def key_of(request: Request, fields: Mapping[str, Any]) -> str:
     """Return the key of a request, from its parameters or a header; "": there is none."""
     given = [fields.get(name) for name in _KEY_FIELDS]
     authorization = _AUTHORIZATION.fullmatch(request.headers.get("authorization", ""))
@@ -306,9 +330,7 @@ async def read_fields(
     """
     encoded = request.scope["query_string"]
     query = _urlencoded(encoded, "query string", model) if encoded else {}
-    chunks = _chunks(request, most or max(_BODY_BYTES, 16 * limits.characters))
-    async with _in_time(limits.body_seconds):
-        body = b"".join([chunk async for chunk in chunks])
+    body = await read_body(request, limits, most or max(_BODY_BYTES, 16 * limits.characters))
     if not body:
         return query
     kind, boundary = _media_type(request)
@@ -319,6 +341,17 @@ async def read_fields(
     if len(body) > _LARGE:
         return query | await asyncio.to_thread(_parsed, body, kind, model)
     return query | _parsed(body, kind, model)
+
+
+async def read_body(request: Request, limits: Limits, most: int) -> bytes:
+    """Return the body of a request, which may have this number of bytes.
+
+    Raises:
+        BodyTooLargeError: it has more.
+        RequestTimeoutError: it did not arrive in time.
+    """
+    async with _in_time(limits.body_seconds):
+        return b"".join([chunk async for chunk in _chunks(request, most)])
 
 
 def mistake(error: ValidationError) -> str:

@@ -1,24 +1,21 @@
 """Glossaries of the clients, in a file that survives a kill, and DeepL's formats of their entries."""
 
 import re
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-import filelock
 from cachetools import LRUCache
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from heedful import Glossary, InputError, Pair
 from heedful.decoding.glossary_files import Row, csv_rows, is_header
 from heedful.documents import primary_language
-from heedful.runtime.durable import why_not_written
-from heedful.serving.access import locked, put_private_file
-from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
-from heedful.settings.parsing import parse_json
+from heedful.serving.journal import Journal, check_parent
+from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 
+_MOST_LINES = 100  # of the file, and four for each glossary; then it is written anew
 _MOST_PREPARED = 200_000  # entries that are kept ready for lookups, some 600 bytes each
 _LINE_END = re.compile(r"\r?\n|\r")  # U+2028 and others are part of a term
 
@@ -74,15 +71,17 @@ class StoredGlossary(BaseModel):
         self.dictionaries = [*by_pair.values(), changed]
 
 
-class _GlossaryFile(BaseModel, extra="forbid"):
-    format_version: Literal[1]
-    glossaries: list[StoredGlossary]
+class _Deleted(BaseModel, extra="forbid"):
+    deleted: str  # the id of a glossary
+
+
+_LINE: TypeAdapter[StoredGlossary | _Deleted] = TypeAdapter(StoredGlossary | _Deleted)
 
 
 class GlossaryStore:
-    """The glossaries of all clients, in a file that several processes may share.
+    """The glossaries of all clients, in a file that several processes may share (`Journal`).
 
-    A change is written to the disk before it is answered, and the file is replaced as a whole.
+    A line is a glossary, which replaces an earlier one with its id, or the id of one that was deleted.
     """
 
     def __init__(self, path: Path) -> None:
@@ -91,26 +90,36 @@ class GlossaryStore:
         Raises:
             InputError: it cannot be read or locked, or holds something else.
         """
-        self._path, self._changing = path, threading.Lock()
-        self._stamp: tuple[int, ...] | None = None
-        self._glossaries: dict[str, StoredGlossary] = {}
+        check_parent(path)
         self._terms: LRUCache[tuple[str, ...], tuple[dict[str, str], Glossary]] = LRUCache(
             _MOST_PREPARED, getsizeof=lambda known: len(known[0])
         )  # the keys are ids and pair
-        if not path.absolute().parent.is_dir():
-            raise InputError(f"{path}: there is no directory {path.absolute().parent}; make it")
+        self._clear()
+        self._journal = Journal(path, self._add_line, self._clear)
         try:
-            self._read()
+            self._journal.read()
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(
                 f"{path}: not a file of glossaries ({reason}); restore it, or choose another"
             ) from None
 
+    def _clear(self) -> None:
+        self._glossaries: dict[str, StoredGlossary] = {}
+        self._num_lines = 0
+
+    def _add_line(self, line: bytes) -> None:
+        content = _LINE.validate_json(line)
+        self._num_lines += 1
+        if isinstance(content, _Deleted):
+            del self._glossaries[content.deleted]
+        else:
+            self._glossaries[content.id] = content
+
     def of(self, owner: str) -> list[StoredGlossary]:
         """Return the glossaries of a client, the oldest first."""
-        with self._changing:
-            self._refresh()
+        with self._journal.lock:
+            self._journal.refresh()
             return [stored for stored in self._glossaries.values() if stored.owner == owner]
 
     def get(self, owner: str, glossary_id: str) -> StoredGlossary:
@@ -119,8 +128,8 @@ class GlossaryStore:
         Raises:
             NoSuchGlossaryError: the client has none with this id.
         """
-        with self._changing:
-            self._refresh()
+        with self._journal.lock:
+            self._journal.refresh()
             return owned(self._glossaries, owner, glossary_id)
 
     def terms(self, owner: str, ids: Sequence[str], pair: Pair) -> Glossary:
@@ -136,11 +145,11 @@ class GlossaryStore:
         for glossary_id in reversed(ids):
             entries |= self.get(owner, glossary_id).dictionary(*languages).entries
         key = (*ids, *languages)
-        with self._changing:
+        with self._journal.lock:
             known, terms = self._terms.get(key, (None, None))
         if terms is None or known != entries:
             terms = Glossary.of(entries).prepared()
-            with self._changing, suppress(ValueError):  # larger than all that is kept
+            with self._journal.lock, suppress(ValueError):  # larger than all that is kept
                 self._terms[key] = entries, terms
         return terms
 
@@ -150,45 +159,16 @@ class GlossaryStore:
         Raises:
             UnavailableError: the file cannot be read or written, or another process does not unlock it.
         """
-        try:
-            with locked(self._path):  # other clients may read meanwhile
-                with self._changing:
-                    self._refresh()
-                    before = self._glossaries
-                changed = {name: stored.model_copy(deep=True) for name, stored in before.items()}
-                work(changed)
-                file = _GlossaryFile(format_version=1, glossaries=list(changed.values()))
-                put_private_file(self._path, file.model_dump_json(indent=1) + "\n")
-                with self._changing:
-                    self._refresh()
-        except filelock.Timeout:
-            raise UnavailableError("the glossaries are being changed; try again", retry_after=5) from None
-        except OSError as error:
-            message = f"the glossaries cannot be written: {why_not_written(error)}"
-            raise UnavailableError(message, retry_after=60) from None
-
-    def _refresh(self) -> None:
-        """Read the file, if another process or a change has replaced it.
-
-        Raises:
-            UnavailableError: it cannot be read, or holds something else now.
-        """
-        try:
-            self._read()
-        except (OSError, ValueError):
-            message = f"{self._path.name}, the file of glossaries, cannot be read"
-            raise UnavailableError(message, retry_after=60) from None
-
-    def _read(self) -> None:
-        try:
-            status = self._path.stat()
-        except FileNotFoundError:
-            return
-        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-        if stamp != self._stamp:
-            content = self._path.read_bytes()
-            glossaries = _GlossaryFile.model_validate(parse_json(content)).glossaries
-            self._glossaries, self._stamp = {stored.id: stored for stored in glossaries}, stamp
+        with self._journal.changing("the glossaries") as append:
+            before = self._glossaries
+            changed = {name: stored.model_copy(deep=True) for name, stored in before.items()}
+            work(changed)
+            if self._num_lines > _MOST_LINES + 4 * len(before):  # most of them are of the past
+                self._journal.replace(stored.model_dump_json() for stored in changed.values())
+                return
+            lines = [_Deleted(deleted=name) for name in before if name not in changed]
+            new = [stored for name, stored in changed.items() if stored != before.get(name)]
+            append(line.model_dump_json() for line in (*lines, *new))
 
 
 def owned(glossaries: dict[str, StoredGlossary], owner: str, glossary_id: str) -> StoredGlossary:

@@ -28,6 +28,11 @@ class Route:
         """The language in between; None if there is none."""
         return self.legs[0].tgt if len(self.legs) > 1 else None
 
+    @property
+    def ends(self) -> Pair:
+        """The language of the text, and that of its translation."""
+        return Pair(self.legs[0].src, self.legs[-1].tgt)
+
 
 @dataclass(frozen=True)
 class Catalogue:

@@ -25,6 +25,7 @@ from heedful.serving.app import application
 from heedful.serving.document_jobs import DocumentJobs, documents_directory
 from heedful.serving.gateway import Gateway
 from heedful.serving.glossaries import GlossaryStore
+from heedful.serving.memories import MemoryStore
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ServedModel
 from heedful.serving.models import load_models, parse_argument
@@ -34,7 +35,6 @@ from heedful.serving.records import ClientRecords, SharedRecords
 from heedful.serving.server import bound_sockets, log_config
 from heedful.serving.server import run as run_server
 from heedful.serving.service import TranslationService
-from heedful.serving.suggestions import SuggestionFile
 from heedful.settings.options import Languages
 from heedful.settings.plugins import load_again, loaded_plugins
 from heedful.tasks.loading import load_translator
@@ -181,7 +181,7 @@ def _for_other_machines(options: ServiceOptions) -> ServiceOptions:
         options,
         models=list(map(absolute, options.models or ())),
         glossaries=options.glossaries and options.glossaries.absolute(),
-        suggestions=options.suggestions and options.suggestions.absolute(),
+        memories=options.memories and options.memories.absolute(),
         memory=[path.absolute() for path in options.memory or ()],
         runtime=replace(options.runtime, threads=options.runtime.threads or 1),
     )
@@ -204,7 +204,7 @@ def _application(
         records,
         log_text=options.logging.log_text,
         glossaries=None if options.glossaries is None else GlossaryStore(options.glossaries),
-        suggestions=None if options.suggestions is None else SuggestionFile(options.suggestions),
+        memories=None if options.memories is None else MemoryStore(options.memories),
         documents=None if documents is None else DocumentJobs(service, documents),
         origins=tuple(options.access.cors or ()),
     )

@@ -140,6 +140,9 @@ class _TranslateFields(BaseModel):
     glossary: SkipJsonSchema[str | dict[NonEmptyText, NonEmptyText | list[NonEmptyText]]] = ""  # JSON only
     adapter: str = ""
     keep: KeptParts = []
+    memory: str = ""
+    memory_threshold: Annotated[float, Field(ge=0, le=100)] = 100
+    prefix: str = ""
     api_key: str = ""
 
 
@@ -216,6 +219,10 @@ def router(gateway: Gateway) -> APIRouter:
                 with_terms=parameters.terms,
                 adapter=parameters.adapter,
                 keep=literal_rules(parameters.keep),
+                recall=await gateway.recall(
+                    client, [parameters.memory] if parameters.memory else [], parameters.memory_threshold
+                ),
+                prefix=parameters.prefix,
             ),
         )
         return _translated(parameters, answers)
@@ -265,7 +272,7 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
             "frontendTimeout": 500,
             "apiKeys": gateway.records.key_required,
             "keyRequired": gateway.records.key_required,
-            "suggestions": gateway.suggestions is not None,
+            "suggestions": gateway.memories is not None,
             "filesTranslation": gateway.documents is not None,
             "supportedFilesFormat": [] if gateway.documents is None else suffixes(),
             "fileLimit": limits.document_bytes,

@@ -11,12 +11,13 @@ from collections.abc import Container, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import Request
+from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 from pydantic.alias_generators import to_camel
 
 from heedful.documents import TagRules, html_rules
-from heedful.serving.gateway import ITEMS, Fields, Gateway, Names, NonEmptyText
+from heedful.serving.gateway import ITEMS, Fields, Gateway, Names, NonEmptyText, key_of
 from heedful.serving.languages import Catalogue
 from heedful.serving.refusals import InvalidError, UnauthorizedError
 from heedful.serving.service import Answer, TranslationRequest
@@ -25,6 +26,7 @@ from heedful.text.languages import is_right_to_left, language_name
 _VERSION = "api-version"
 _DIALECT = "heedful.microsoft"  # in the scope of a request that is in this dialect
 _SCOPES = ("translation", "transliteration", "dictionary")
+_NO_KEY = "none"  # the token of a server that needs no keys
 _MOST_TARGETS = 10  # of a text
 _GENERAL = ("general", "generalnn")  # categories that are no adapter
 _DICTIONARY = re.compile(
@@ -159,6 +161,8 @@ async def translate(
     if ITEMS in fields:
         return await _translated(request, gateway, client, _inputs_of_list(request, gateway, fields), "to")
     known = {name: value for name, value in fields.items() if name != _VERSION}
+    if isinstance(given := known.get("inputs"), list):
+        gateway.service.check_size(len(given), 0)
     inputs = _Inputs.model_validate(known).inputs
     return MicrosoftAnswer(value=await _translated(request, gateway, client, inputs, "language"))
 
@@ -167,7 +171,7 @@ def _inputs_of_list(request: Request, gateway: Gateway, fields: Fields) -> list[
     parameters = request.query_params
     targets = ",".join(parameters.getlist("to")) or parameters.get("target", "")
     query = _Query.model_validate({**parameters, "to": targets})
-    texts = _Items.model_validate({"texts": fields[ITEMS]}).texts
+    texts = _texts(gateway, fields)
     source, languages = query.source, query.to
     if not (source or languages) and len(gateway.service.catalogue.pairs) == 1:
         [only] = gateway.service.catalogue.pairs
@@ -261,6 +265,27 @@ def _without_marks(text: str, *, is_html: bool) -> str:
     return text if is_html else html.unescape(text)
 
 
+def _texts(gateway: Gateway, fields: Fields) -> list[Item]:
+    """Return the texts of a body that is a list; too many are refused before each is looked at."""
+    items = fields.get(ITEMS)
+    if isinstance(items, list):
+        gateway.service.check_size(len(items), 0)
+    return _Items.model_validate({"texts": items}).texts
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """Return the route of tokens; the others are those of LibreTranslate's dialect."""
+    routes = APIRouter(tags=["Microsoft"])
+
+    @routes.post("/sts/v1.0/issueToken", response_class=PlainTextResponse)
+    async def token(request: Request) -> str:
+        """Return a token for the header Authorization (Bearer): here it is the key, which stays valid."""
+        await gateway.authorize(request, request.query_params)
+        return key_of(request, request.query_params) or _NO_KEY
+
+    return routes
+
+
 async def detect(request: Request, gateway: Gateway, fields: Fields) -> list[MicrosoftDetected]:
     """Return the language of each text.
 
@@ -268,7 +293,7 @@ async def detect(request: Request, gateway: Gateway, fields: Fields) -> list[Mic
         RefusedError: see `Gateway.authorize` and `TranslationService.ranked`.
     """
     await gateway.authorize(request, fields)
-    texts = _Items.model_validate({"texts": fields.get(ITEMS)}).texts
+    texts = _texts(gateway, fields)
     ranked = await gateway.service.ranked([item.text for item in texts])
     return [
         MicrosoftDetected(language=best.language, score=round(best.probability, 3)) for best, *_ in ranked

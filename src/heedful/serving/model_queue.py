@@ -10,6 +10,7 @@ one, and a long one gets its share.
 import heapq
 import itertools
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -26,15 +27,16 @@ from heedful import HeedfulError, Pair, Translation, Translator
 from heedful.errors import SearchCancelledError
 from heedful.serving.limits import Limits
 from heedful.serving.refusals import InvalidError, UnavailableError
-from heedful.spans import Request, SentenceTranslator, translated
+from heedful.spans import Request, SentenceTranslator, alignments_of, translated
 
 if TYPE_CHECKING:
     from heedful import Bundle, Glossary, SearchOptions
-    from heedful.decoding import Entry
+    from heedful.decoding import Alignment, Entry
     from heedful.documents import TranslationMemory
     from heedful.serving.adapters import AdaptersOfModel
     from heedful.storage.adapter import Adapter
 
+_NO_TEXT = "."  # a source that says nothing of its translation
 _MOST_NAMED = 3  # pairs, in a line
 _MAX_HYPOTHESES = 8  # of an n-best list that is shown
 
@@ -118,46 +120,64 @@ class ServedModel:
     def translate(
         self,
         pair: Pair,
-        texts: Sequence[str],
+        requests: Sequence[Request],
         *,
         alternatives: int,
-        aligned: bool = False,
         threads: int | None = None,
         cancelled: Callable[[], bool] | None = None,
         glossary: "Glossary | None" = None,
-        adapters: "Sequence[Adapter | None]" = (),
+        prefix: str = "",
     ) -> "list[Translation]":
-        """Return the translation of each text: the best one, then its alternatives, all different.
+        """Return the translation of each request: the best one, then its alternatives, all different.
 
         Args:
             pair: the languages.
-            texts: one sentence each.
+            requests: one sentence each.
             alternatives: how many others.
-            aligned: whether they have the links of their words, if the translator can say them.
             threads: how many compute, once they are free; None: all.
             cancelled: returns whether all clients have left; called before each step.
             glossary: the terms that translations use.
-            adapters: the adapter of each text; (): no text has one.
+            prefix: what each translation begins with; no memory is asked then.
 
         Raises:
             SearchCancelledError: all clients have left.
         """
-        of_texts = adapters or itertools.repeat(None)
-        requests = [Request(text, aligned, adapter) for text, adapter in zip(texts, of_texts, strict=False)]
         with self._free.taken(threads or self.threads):
             served = self.served(pair)
-            find = None if served.memory is None else served.memory.exact
+            find = None if served.memory is None or prefix else served.memory.exact
             found: list[list[Translation]] = []
             # A second search: the beam is wider there, and alternatives must not change the answer.
             for n_best in dict.fromkeys((1, alternatives + 1)):
                 options = replace(
                     served.options(n_best), threads=threads, cancelled=cancelled, glossary=glossary
                 )
-                found.append(translated(served.translator, requests, options=options, find=find))
+                found.append(
+                    translated(served.translator, requests, options=options, find=find, prefix=prefix)
+                )
         return [
             best.with_alternatives(more.hypotheses, alternatives).without_tokens()
             for best, more in zip(found[0], found[-1], strict=True)
         ]
+
+    def alignments(
+        self, pair: Pair, sources: Sequence[str], targets: Sequence[str]
+    ) -> "Sequence[Alignment | None]":
+        """Return the links between the words of each source and a given translation; None: not known."""
+        with self._free.taken(1):
+            return alignments_of(self.served(pair).translator, sources, targets)
+
+    def information(self, pair: Pair, source: str, target: str) -> float:
+        """Return by how many nats a token a source makes its translation more probable than no text does.
+
+        Infinity: that is not known, as of a text that is too long.
+        """
+        with self._free.taken(1):
+            translator = self.served(pair).translator
+            if not isinstance(translator, Translator):  # it is in another process
+                return math.inf
+            given, alone = translator.score([source, _NO_TEXT], [target, target])
+        information = (given.model_log_prob - alone.model_log_prob) / max(1, len(given.model_log_probs))
+        return math.inf if math.isnan(information) else information
 
     def hypotheses(self, pair: Pair, texts: Sequence[str]) -> "list[Translation]":
         """Return the n-best list of each text, as long as the beam is wide."""
@@ -221,6 +241,7 @@ class SentenceKey(NamedTuple):
     text: str
     terms: "tuple[Entry, ...]" = ()
     adapter: str = ""  # its checksum
+    prefix: str = ""
 
 
 class SentenceCache:
@@ -343,6 +364,7 @@ class ModelQueue:
         aligned: Container[str] = (),
         glossary: "Glossary | None" = None,
         adapter: "Adapter | None" = None,
+        prefix: str = "",
     ) -> "list[Future[Translation]]":
         """Put sentences into the queue; those that are remembered are done at once.
 
@@ -354,6 +376,7 @@ class ModelQueue:
             aligned: the texts to align with their translations, word by word.
             glossary: the terms to use.
             adapter: what changes the model; sentences with different adapters share batches.
+            prefix: what the translation of the first text begins with.
 
         Raises:
             UnavailableError: the queue is closed.
@@ -365,7 +388,10 @@ class ModelQueue:
             futures.append(future)
             terms = () if glossary is None else tuple(glossary.applicable(text))
             changed = "" if adapter is None else adapter.sha256
-            key = SentenceKey(self.model.name, pair, alternatives, text in aligned, text, terms, changed)
+            key = SentenceKey(
+                self.model.name, pair, alternatives, text in aligned, text, terms, changed, prefix
+            )
+            prefix = ""
             cached = self._cache.get(key)
             if cached is not None:
                 future.set_result(cached)
@@ -451,17 +477,16 @@ class ModelQueue:
 
     def _translate(self, batch: Sequence[_Waiting], threads: int) -> None:
         first = batch[0].key
-        adapters = {each.key: each.adapter for each in batch}
+        requests = {each.key: Request(each.key.text, first.aligned, each.adapter) for each in batch}
         try:
             translations = self.model.translate(
                 first.pair,
-                [key.text for key in adapters],
+                list(requests.values()),
                 alternatives=first.alternatives,
-                aligned=first.aligned,
                 threads=threads,
                 cancelled=lambda: not any(each.is_needed for each in batch),
                 glossary=batch[0].glossary,
-                adapters=list(adapters.values()),
+                prefix=first.prefix,
             )
         except SearchCancelledError:
             return
@@ -478,7 +503,7 @@ class ModelQueue:
                 if each.future.set_running_or_notify_cancel():
                     each.future.set_exception(error)
             return
-        results = dict(zip(adapters, translations, strict=True))
+        results = dict(zip(requests, translations, strict=True))
         for each in batch:
             self._cache.put(each.key, results[each.key])
             if each.future.set_running_or_notify_cancel():

@@ -13,6 +13,7 @@ from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.on_ray import RemoteTranslator
 from heedful.serving.options import ServiceOptions
 from heedful.settings.options import Languages
+from heedful.spans import Request
 from heedful.tasks.loading import load_translator
 from heedful.tasks.verify import check_as_recorded
 from heedful.text.languages import language_code
@@ -127,7 +128,7 @@ def load_served(
     if shelf is not None:
         model.adapters = AdaptersOfModel(shelf, bundle)
     if isinstance(translator, Translator):  # an engine without the search fails here, and not at each task
-        model.translate(next(iter(said or tags)), ["."], alternatives=0)
+        model.translate(next(iter(said or tags)), [Request(".", aligned=False)], alternatives=0)
     return model
 
 

@@ -11,7 +11,16 @@ from heedful.serving.limits import Limits, Replicas
 from heedful.settings.options import Option, Runtime
 
 _ACCESS, _LOG = "Access", "Log"
-_NEEDED = ("uvicorn", "fastapi", "cachetools", "prometheus_client", "langcodes", "language_data", "py3langid")
+_NEEDED = (
+    "uvicorn",
+    "fastapi",
+    "cachetools",
+    "prometheus_client",
+    "langcodes",
+    "language_data",
+    "py3langid",
+    "rapidfuzz",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +122,9 @@ class ServiceOptions:
     glossaries: Annotated[
         Path | None, Option("Store the clients' glossaries in this file.", metavar="FILE", is_file=True)
     ] = None
-    suggestions: Annotated[
+    memories: Annotated[
         Path | None,
-        Option(
-            "Store the better translations that clients send (/suggest) in this file.",
-            metavar="FILE",
-            is_file=True,
-        ),
+        Option("Keep the clients' corrections and translation memories in this directory.", metavar="DIR"),
     ] = None
     adapter: Annotated[
         list[str] | None,

@@ -4,12 +4,13 @@ The parameters are in the query string, in requests of both methods; a language 
 """
 
 from pathlib import PurePath
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel, Field
 
-from heedful.serving.gateway import ITEMS, Gateway, read_fields
+from heedful.serving.gateway import ITEMS, Gateway, NonEmptyText, read_fields
 from heedful.serving.libretranslate import REFUSALS
 from heedful.serving.refusals import InvalidError
 from heedful.serving.service import TranslationRequest
@@ -31,6 +32,21 @@ class _Fields(BaseModel):
     srcLangCode: str = ""  # noqa: N815
     trgLangCode: str = ""  # noqa: N815
     modelTag: str = ""  # noqa: N815
+
+
+class _PairFields(BaseModel):
+    """A pair, by any of the names that OPUS-CAT's server and its plug-ins have for it."""
+
+    source: Annotated[NonEmptyText, Field(validation_alias=AliasChoices("sourcecode", "srclangcode"))]
+    target: Annotated[NonEmptyText, Field(validation_alias=AliasChoices("targetcode", "trglangcode"))]
+
+
+def _pair_of(request: Request) -> tuple[str, str]:
+    """Return the languages of a request; names differ in case only, as for ASP.NET."""
+    query = {name.lower(): value for name, value in request.query_params.items()}
+    source, _, target = query.get("languagepair", "").partition("-")
+    pair = _PairFields.model_validate({"srclangcode": source, "trglangcode": target} | query)
+    return pair.source, pair.target
 
 
 class OpusCatTranslation(BaseModel):
@@ -68,9 +84,9 @@ def _add_models(routes: APIRouter, gateway: Gateway) -> None:
         return [f"{source}-{target}" for source, targets in targets_of.items() for target in targets]
 
     @routes.get("/GetLanguagePairModelTags")
-    async def tags(request: Request, srcLangCode: str, trgLangCode: str) -> list[str]:  # noqa: N803
+    async def tags(request: Request) -> list[str]:
         """Return the names of the models of a pair, and of their adapters for all clients."""
-        source, target = catalogue.languages(srcLangCode, trgLangCode)
+        source, target = catalogue.languages(*_pair_of(request))
         assert source is not None
         route = catalogue.required_route(source, target)
         models = [PurePath(gateway.service.model_of(leg).name).name for leg in route.legs]
@@ -80,9 +96,9 @@ def _add_models(routes: APIRouter, gateway: Gateway) -> None:
         return models + [name for name, own in (await gateway.adapters(request)).items() if pairs & {*own}]
 
     @routes.get("/CheckModelStatus")
-    async def status(sourceCode: str, targetCode: str) -> str:  # noqa: N803
+    async def status(request: Request) -> str:
         """Say that there is a model of a pair."""
-        catalogue.languages(sourceCode, targetCode)
+        catalogue.languages(*_pair_of(request))
         return _STATUS
 
 

@@ -90,6 +90,12 @@ class NoSuchGlossaryError(RefusedError):
     status = 404
 
 
+class NoSuchMemoryError(RefusedError):
+    """A translation memory, a segment or a job that the client does not have."""
+
+    status = 404
+
+
 class NoSuchDocumentError(RefusedError):
     """A document that the client does not have, or that was removed."""
 

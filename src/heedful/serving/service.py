@@ -8,11 +8,11 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from heedful import Glossary, InputError, Pair, Translation
-from heedful.decoding import PlacedTerm
-from heedful.documents import TagRules, Template, read_text
+from heedful.decoding import Alignment, MemoryMatch, PlacedTerm
+from heedful.documents import TagRules, Template, normalised, read_text
 from heedful.serving.languages import Catalogue, Detector, LanguageGuess, Route
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
@@ -23,6 +23,18 @@ from heedful.storage.adapter import Adapter
 from heedful.text.languages import closest_code
 
 T = TypeVar("T")
+
+
+class Recall(Protocol):
+    """Looks texts up in translation memories."""
+
+    def __call__(self, pair: Pair, texts: Sequence[str]) -> Mapping[str, MemoryMatch]:
+        """Return the matches by the texts; the pair is that of source and target."""
+        ...
+
+    def is_long(self, pair: Pair) -> bool:
+        """Return whether that takes too long for an event loop."""
+        ...
 
 
 async def gathered(awaitables: Sequence[Awaitable[T]]) -> list[T]:
@@ -92,6 +104,8 @@ class TranslationRequest:
         with_terms: whether the answers say which terms apply.
         adapter: the name of the adapter that changes the model; "": none.
         keep: what else stays as it is.
+        recall: looks texts up in translation memories; None: there are none.
+        prefix: what the translation of the only text begins with, if it is one sentence.
     """
 
     texts: tuple[str, ...]
@@ -104,6 +118,8 @@ class TranslationRequest:
     with_terms: bool = False
     adapter: str = ""
     keep: tuple[KeepRule, ...] = ()
+    recall: Recall | None = None
+    prefix: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +181,8 @@ class Job:
         alternatives: how many other translations of each sentence to return.
         progress: called when a sentence is done, with its number of characters and its future.
         adapters: what changes the models, by the languages of a leg.
+        recall: looks sentences up in translation memories; None: there are none.
+        prefix: what the translation of each sentence begins with.
     """
 
     route: Route
@@ -173,6 +191,8 @@ class Job:
     alternatives: int = 0
     progress: Callable[[int, object], None] | None = None
     adapters: Mapping[Pair, Adapter] = field(default_factory=dict)
+    recall: Recall | None = None
+    prefix: str = ""
 
 
 class TranslationService:
@@ -338,12 +358,25 @@ class TranslationService:
         self.metrics.characters.labels(f"{guess.language}-{target}").inc(len(read.text))
         if route is None:
             return Answer(text=read.text, source=guess.language, probability=guess.probability)
+        recall = None if request.prefix else request.recall
+        if recall is not None and (whole := await self._recalled_whole(read, route, recall)):
+            return Answer(text=whole, source=guess.language, probability=guess.probability)
         glossary = None
         if request.glossary is not None:
             sentences = [sentence.source.text for sentence in work.sentences]
             glossary = await asyncio.to_thread(self.terms, route, request.glossary, sentences)
         adapters = await asyncio.to_thread(self.adapters, route, request.adapter) if request.adapter else {}
-        job = Job(route, turn, glossary, request.alternatives, adapters=adapters)
+        if request.prefix and len(work.sentences) != 1:
+            raise InvalidError(f"prefix: the text must be one sentence; it has {len(work.sentences)}")
+        job = Job(
+            route,
+            turn,
+            glossary,
+            request.alternatives,
+            adapters=adapters,
+            recall=recall,
+            prefix=request.prefix,
+        )
         while work.requests:
             work = work.settle(await self.translate_sentences(work.requests, job))
         best, *others = read.template.translations(work)
@@ -361,17 +394,57 @@ class TranslationService:
             truncated=not work.finished,
         )
 
+    async def _recalled_whole(self, read: _ReadText, route: Route, recall: Recall) -> str:
+        """Return the translation that a memory has for a whole text, within its white space; "": none."""
+        found = await _done(partial(recall, route.ends, [read.text]), is_long=recall.is_long(route.ends))
+        match = found.get(read.text)
+        if match is None or match.source != normalised(read.text):  # of a similar text, markup would be lost
+            return ""
+        begin, _, end = read.text.partition(read.text.strip())
+        return begin + match.target.strip() + end
+
     async def translate_sentences(self, requests: Sequence[Request], job: Job) -> list[Translation]:
-        """Return the translations of sentences by the models of a route.
+        """Return the translations of sentences: of translation memories, else of the models of a route.
 
         Args:
             requests: one sentence each.
             job: the text or document with the sentences.
         """
+        found = {} if job.recall is None else await self._recalled(requests, job.recall, job)
+        left = [request for request in requests if request.text not in found]
+        if left:
+            new = await self._translate_by_models(left, job)
+            found |= {request.text: translation for request, translation in zip(left, new, strict=True)}
+        return [found[request.text] for request in requests]
+
+    async def _recalled(
+        self, requests: Sequence[Request], recall: Recall, job: Job
+    ) -> dict[str, Translation]:
+        """Return the translations that memories have; they have links of words if there are marks."""
+        pair, texts = job.route.ends, [request.text for request in requests]
+        matches = await _done(partial(recall, pair, texts), is_long=recall.is_long(pair))
+        marked = [request.text for request in requests if request.aligned and request.text in matches]
+        links: dict[str, Alignment | None] = {}
+        if marked and job.route.pivot is None:
+            [leg] = job.route.legs
+            targets = [matches[text].target for text in marked]
+            align = self.model_of(leg).alignments
+            links = dict(zip(marked, await asyncio.to_thread(align, leg, marked, targets), strict=True))
+        if job.progress is not None:
+            for text in matches:
+                job.progress(len(text), None)
+        return {
+            text: Translation.given(text, match.target, match=match, alignment=links.get(text))
+            for text, match in matches.items()
+        }
+
+    async def _translate_by_models(self, requests: Sequence[Request], job: Job) -> list[Translation]:
         *before, last = job.route.legs
         first: list[Translation] = []
         for leg in before:  # only the last model gives alternatives
-            first = await self._translate_leg(requests, leg, replace(job, alternatives=0, progress=None))
+            first = await self._translate_leg(
+                requests, leg, replace(job, alternatives=0, progress=None, prefix="")
+            )
             requests = onwards(requests, first)
         translations = await self._translate_leg(requests, last, job)
         if not before:
@@ -396,6 +469,7 @@ class TranslationService:
                 aligned={request.text for request in parted.requests if request.aligned},
                 glossary=job.glossary,
                 adapter=job.adapters.get(leg),
+                prefix=job.prefix,
             )
 
         is_long = job.glossary is not None or sum(len(request.text) for request in requests) > _SHORT

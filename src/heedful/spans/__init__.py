@@ -10,7 +10,15 @@ from heedful.front import front
 if TYPE_CHECKING:
     from heedful.spans.keep import KeepRule, keeping, literal_rules
     from heedful.spans.parted import Parted
-    from heedful.spans.pipeline import Request, SentenceTranslator, Work, onwards, translate_units, translated
+    from heedful.spans.pipeline import (
+        Request,
+        SentenceTranslator,
+        Work,
+        alignments_of,
+        onwards,
+        translate_units,
+        translated,
+    )
 
 __all__ = [
     "KeepRule",
@@ -18,6 +26,7 @@ __all__ = [
     "Request",
     "SentenceTranslator",
     "Work",
+    "alignments_of",
     "keeping",
     "literal_rules",
     "onwards",
@@ -30,6 +39,14 @@ __getattr__ = front(
     {
         "keep": ("KeepRule", "keeping", "literal_rules"),
         "parted": ("Parted",),
-        "pipeline": ("Request", "SentenceTranslator", "Work", "onwards", "translate_units", "translated"),
+        "pipeline": (
+            "Request",
+            "SentenceTranslator",
+            "Work",
+            "alignments_of",
+            "onwards",
+            "translate_units",
+            "translated",
+        ),
     },
 )

@@ -1,7 +1,7 @@
 """Sentences that are too long for a model: their parts are translated one by one, and joined."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from heedful.decoding.translation import Translation
@@ -29,7 +29,7 @@ class Parted:
         """Split sentences of more than `limit` tokens; without a tokenizer, each character is one."""
         parts = [split_text(request.text, tokenizer, limit) for request in requests]
         lettered = [
-            Request(part.text, request.aligned)
+            replace(request, text=part.text)
             for request, parts_of_text in zip(requests, parts, strict=True)
             for part in parts_of_text
             if has_letters(part.text)

@@ -69,11 +69,15 @@ class SentenceTranslator(Protocol):
         texts: Sequence[str],
         *,
         options: "SearchOptions | None" = None,
+        prefixes: Sequence[str] | None = None,
         aligned: bool | Sequence[bool] = False,
         split: Callable[[str], list[Range]] = ...,
         adapter: "Sequence[Adapter | None] | None" = None,
     ) -> list[Translation]:
-        """Return the translation of each text; `split` returns the words that links are between."""
+        """Return the translation of each text; `split` returns the words that links are between.
+
+        With `prefixes`, the translation of each text begins with its prefix.
+        """
         ...
 
     def align(
@@ -235,6 +239,7 @@ def translated(
     *,
     options: "SearchOptions | None" = None,
     find: FindMatch | None = None,
+    prefix: str = "",
 ) -> list[Translation]:
     """Return the translation of each request: a match of the memory, else the model's.
 
@@ -245,6 +250,7 @@ def translated(
         requests: the sentences.
         options: the options of the search; None: the translator's.
         find: returns the match of a text in a memory; None: there is no memory.
+        prefix: what each translation begins with.
     """
     lettered = [request for request in requests if has_letters(request.text)]
     texts = [request.text for request in lettered]
@@ -254,13 +260,16 @@ def translated(
 
     def search(left: Sequence[str]) -> list[Translation]:
         own = {"adapter": adapters} if any(adapters) else {}
-        return translator.translations(left, options=options, aligned=aligned, split=words, **own)
+        prefixes = [prefix] * len(left) if prefix else None
+        return translator.translations(
+            left, options=options, prefixes=prefixes, aligned=aligned, split=words, **own
+        )
 
     found = recalled(texts, find, search)
     matched = [number for number, translation in enumerate(found) if translation.match and aligned[number]]
     if matched:
         sources, targets = [texts[number] for number in matched], [found[number].text for number in matched]
-        alignments = translator.align(sources, targets, split=words)
+        alignments = alignments_of(translator, sources, targets)
         for number, target, alignment in zip(matched, targets, alignments, strict=True):
             found[number] = Translation.given(
                 texts[number], target, match=found[number].match, alignment=alignment
@@ -268,6 +277,15 @@ def translated(
     translation_of = {request: Translation.given(request.text, request.text) for request in requests}
     translation_of.update(zip(lettered, found, strict=True))
     return [translation_of[request] for request in requests]
+
+
+def alignments_of(
+    translator: SentenceTranslator, sources: Sequence[str], targets: Sequence[str]
+) -> "Sequence[Alignment | None]":
+    """Return the links between the words of each source and a given translation; None: they are not known."""
+    if not translator.can_align:
+        return [None] * len(sources)
+    return translator.align(sources, targets, split=words)
 
 
 def onwards(requests: Sequence[Request], translations: Sequence[Translation]) -> list[Request]:

@@ -21,6 +21,7 @@ from heedful.serving.models import load_models
 from heedful.serving.options import ServiceOptions
 from heedful.serving.records import ClientRecords
 from heedful.serving.service import TranslationService
+from heedful.spans import Request
 
 SOURCES = [source for source, _ in PAIRS]
 Work = Callable[[httpx.AsyncClient], Awaitable[Any]]
@@ -191,5 +192,9 @@ def test_only_the_matrices_of_an_adapter_are_in_memory(shop: Shop) -> None:
     assert adapter is not None
     sizes = [matrix.size for change in adapter.changes.values() for matrix in change]
     assert adapter.num_bytes == 4 * sum(sizes)
-    mixed = model.translate(Pair("en", "de"), SOURCES, alternatives=0, adapters=[adapter] * len(SOURCES))
+    mixed = model.translate(
+        Pair("en", "de"),
+        [Request(source, aligned=False, adapter=adapter) for source in SOURCES],
+        alternatives=0,
+    )
     assert [each.text for each in mixed] == shop.wanted["acme"]

@@ -39,6 +39,7 @@ from heedful.serving.refusals import (
     TooManyRequestsError,
 )
 from heedful.serving.service import TranslationService
+from heedful.spans import Request
 from heedful.text.languages import Pair
 
 ENGLISH, GERMAN = PAIRS[0]
@@ -234,7 +235,7 @@ def test_an_explanation_and_a_translation_do_not_use_a_model_at_once() -> None:
                 if index % 2:
                     model.hypotheses(pair, [ENGLISH])
                 else:
-                    model.translate(pair, [ENGLISH], alternatives=2)
+                    model.translate(pair, [Request(ENGLISH, aligned=False)], alternatives=2)
         except AssertionError as error:
             failures.append(error)
 

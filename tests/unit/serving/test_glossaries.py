@@ -1,5 +1,6 @@
 """Clients' glossaries: entries in DeepL's formats, and a file that survives a kill and other processes."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -122,9 +123,9 @@ def test_what_one_process_writes_another_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        "",
         "{",
         "{}",
+        "{}\n",
         '{"my": "settings"}',
         '{"format_version": 2, "glossaries": []}',
         '{"glossaries": [{"id": 1}]}',
@@ -140,13 +141,26 @@ def test_another_file_is_refused_in_one_line(tmp_path: Path, content: str) -> No
         GlossaryStore(tmp_path / "nowhere" / "glossaries.json")
 
 
-def test_a_file_that_cannot_be_written_is_no_crash(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = GlossaryStore(tmp_path / "glossaries.json")
     add(store, stored("1", dog="Hund"))
-    (tmp_path / ".glossaries.json.heedful-writing").mkdir()  # in the way of the temporary file
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "no disk")
+
+    monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(UnavailableError):
         add(store, stored("2", cat="Katze"))
     assert [each.id for each in store.of("")] == ["1"]
+
+
+def test_a_file_does_not_grow_with_each_change(tmp_path: Path) -> None:
+    path = tmp_path / "glossaries.json"
+    store = GlossaryStore(path)
+    for number in range(400):
+        add(store, stored("1", dog=str(number)))
+    assert len(path.read_text().splitlines()) < 150
+    assert GlossaryStore(path).get("", "1") == stored("1", dog="399")
 
 
 def test_a_file_that_is_damaged_meanwhile_stays_and_is_no_crash(tmp_path: Path) -> None:

@@ -100,7 +100,6 @@ def test_a_text_in_the_target_language_stays_as_it_is(server: Running, source: s
         {"custom_instructions": ["be kind"]},
         {"custom_instructions": "be kind"},
         {"style_id": "x"},
-        {"translation_memory_id": "x"},
         {"nonsense": 1},
     ],
 )

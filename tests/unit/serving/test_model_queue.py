@@ -15,6 +15,7 @@ from heedful.decoding.strategies.protocol import Greedy
 from heedful.serving.limits import Limits
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, ServedPair, Turn
 from heedful.serving.refusals import InvalidError, UnavailableError
+from heedful.spans import Request
 from heedful.text.languages import Pair
 
 PAIR = Pair("en", "de")
@@ -212,7 +213,7 @@ def test_whoever_needs_a_whole_model_gets_it_before_those_who_come_later() -> No
     turns: list[str] = []
 
     def translate(text: str) -> None:
-        model.translate(PAIR, [text], alternatives=0, threads=1)
+        model.translate(PAIR, [Request(text, aligned=False)], alternatives=0, threads=1)
         turns.append(text)
 
     def explain() -> None:

@@ -46,6 +46,30 @@ def test_the_password_is_the_key() -> None:
     assert ask("GET", query + "0", keys=keys).status_code == 403
 
 
+@pytest.mark.parametrize("query", [_PAIR, "languagePair=en-de", "SrcLangCode=en&TRGLANGCODE=de"])
+def test_a_pair_has_several_names(query: str) -> None:
+    assert ask("GET", f"/MTRestService/GetLanguagePairModelTags?{query}").json() == ["a rule"]
+    assert ask("GET", f"/MTRestService/CheckModelStatus?{query}").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["GetLanguagePairModelTags", "CheckModelStatus"])
+def test_a_pair_that_is_missing_is_refused(name: str) -> None:
+    answer = ask("GET", f"/MTRestService/{name}?tokenCode=0")
+    assert (answer.status_code, list(answer.json())) == (400, ["error"])
+
+
+def test_a_token_of_microsofts_service_authorises() -> None:
+    keys = KeyRing([ApiKey("ann", fingerprint("right"))])
+    header = "Ocp-Apim-Subscription-Key"
+    token = ask("POST", "/sts/v1.0/issueToken", keys=keys, headers={header: "right"}).text
+    asked = {"url": "/translate?api-version=3.0&to=de&from=en", "json": [{"Text": "a cat"}]}
+    for sent, status in ((token, 200), ("other", 401)):
+        headers = {"Authorization": f"Bearer {sent}"}
+        assert ask("POST", asked["url"], keys=keys, json=asked["json"], headers=headers).status_code == status
+    assert ask("POST", "/sts/v1.0/issueToken", keys=keys, headers={header: "wrong"}).status_code == 403
+    assert ask("POST", "/sts/v1.0/issueToken").text
+
+
 def test_deepls_first_version_says_what_it_ignores() -> None:
     answer = ask("GET", "/v1/translate?auth_key=k&text=a+cat&source_lang=en&target_lang=de&context=x").json()
     assert answer["translations"][0]["text"] == "A CAT"

@@ -22,6 +22,7 @@ from heedful.serving.metrics import Metrics
 from heedful.serving.models import load_models, load_served
 from heedful.serving.options import ServiceOptions
 from heedful.serving.service import TranslationRequest, TranslationService
+from heedful.spans import Request
 from heedful.spans.words import words
 from heedful.storage.bundle import Bundle, load_bundle, save_bundle
 from heedful.text.languages import Pair
@@ -49,6 +50,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def requests(texts: Sequence[str], *, aligned: bool = False) -> list[Request]:
+    return [Request(text, aligned) for text in texts]
+
+
 def pairs(argument: str) -> list[str]:
     return sorted(map(str, load_served(argument).pairs))
 
@@ -57,10 +62,10 @@ def test_the_languages_of_training_files_are_those_of_a_model(two: Path) -> None
     model = load_served(str(two))
     assert model.pairs == {Pair("en", "de")}
     sources = [source for source, _ in PAIRS]
-    found = model.translate(Pair("en", "de"), sources, alternatives=0)
+    found = model.translate(Pair("en", "de"), requests(sources), alternatives=0)
     assert [translation.text for translation in found] == [target for _, target in PAIRS]
     for (source, target), output in zip(
-        PAIRS, model.translate(Pair("en", "de"), sources, alternatives=0, aligned=True), strict=True
+        PAIRS, model.translate(Pair("en", "de"), requests(sources, aligned=True), alternatives=0), strict=True
     ):
         [alignment] = Translator(load_bundle(two)).align([source], [target], split=words)
         assert output.alignment == alignment
@@ -88,7 +93,7 @@ def test_each_pair_is_that_of_the_translator(many: Path) -> None:
     lines = ["the house", "a cat and a dog"]
     for src, tgt, codes in (("eng_Latn", "fra_Latn", ("en", "fr")), ("deu_Latn", "eng_Latn", ("de", "en"))):
         expected = Translator(nllb_like()).for_languages(src_lang=src, tgt_lang=tgt).translate(lines)
-        found = model.translate(Pair(*codes), lines, alternatives=0)
+        found = model.translate(Pair(*codes), requests(lines), alternatives=0)
         assert [translation.text for translation in found] == expected
 
 
@@ -108,7 +113,7 @@ def test_a_tag_before_the_source_names_the_target_of_a_pair(
     outputs = []
     for code, tag in zip(("de", "fr"), tags, strict=True):
         expected = Translator(bundle).for_languages(tgt_lang=tag).translate(lines)
-        found_lines = served.translate(Pair("en", code), lines, alternatives=0)
+        found_lines = served.translate(Pair("en", code), requests(lines), alternatives=0)
         outputs.append([translation.text for translation in found_lines])
         assert outputs[-1] == expected
     assert outputs[0] != outputs[1]
@@ -118,7 +123,7 @@ def test_a_tag_before_the_source_names_the_target_of_a_pair(
 
 def test_alternatives_begin_with_the_best_translation(two: Path) -> None:
     model = load_served(str(two))
-    [translation] = model.translate(Pair("en", "de"), [PAIRS[0][0]], alternatives=6)
+    [translation] = model.translate(Pair("en", "de"), requests([PAIRS[0][0]]), alternatives=6)
     assert translation.text == translation.hypotheses[0].text == PAIRS[0][1]
     assert len({output.text for output in translation.hypotheses}) == 7
 

@@ -3,6 +3,7 @@
 import { AttentionPanel } from "./attention.js";
 import { showBeam } from "./beam.js";
 import { Documents } from "./document.js";
+import { Correction } from "./correction.js";
 import { byId, copyFrom, make } from "./elements.js";
 import { Glossaries } from "./glossaries.js";
 import { Languages } from "./languages.js";
@@ -105,6 +106,7 @@ function showAnswer(text, answer) {
   showTexts(text, answer.translatedText, { sentences: confidence?.sentences, terms });
   byId("bar").hidden = true;
   byId("copy").hidden = false;
+  byId("correct").hidden = !limits.suggestions;
   byId("live").textContent = answer.translatedText;
   showOthers(answer.translatedText, answer.alternatives ?? [], languages.to.value);
   setCurrent(true);
@@ -203,7 +205,7 @@ function showNothing() {
   languages.detect("");
   hideInside();
   remark("");
-  byId("others").hidden = byId("copy").hidden = true;
+  byId("others").hidden = byId("copy").hidden = byId("correct").hidden = true;
   stopWaiting();
   setStale("output", false);
   const examples = languages.examples();
@@ -242,7 +244,7 @@ function setStale(id, isStale) {
 /** Note whether the translation is that of the text as it stands; only then can it be copied. */
 function setCurrent(isCurrent) {
   current = isCurrent;
-  byId("copy").disabled = !isCurrent;
+  byId("copy").disabled = byId("correct").disabled = !isCurrent;
   allowCopying(isCurrent);
 }
 
@@ -275,6 +277,8 @@ function count() {
   field.ariaInvalid = String(over > 0);
   byId("clear").hidden = !length;
 }
+
+const shownFields = () => ({ q: field.value, source: languages.source, target: languages.to.value });
 
 function wire() {
   field.addEventListener("input", typed);
@@ -325,6 +329,7 @@ async function start() {
     languages.begin();
     glossaries = new Glossaries(languages);
     if (settings.glossaries) glossaries.load();
+    if (settings.suggestions) new Correction(shownFields, translateNow);
     if (settings.filesTranslation) new Documents(languages, glossaries, settings).wire();
     byId("key-line").hidden = !settings.keyRequired;
   } catch (error) {

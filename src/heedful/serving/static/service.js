@@ -15,6 +15,9 @@ export const languages = () => answered("languages", {});
 export const settings = () => answered("frontend/settings", {});
 export const translate = (fields, signal) => posted("translate", fields, signal);
 export const glossaries = () => answered("v3/glossaries", { headers: authorization() });
+export const suggest = (fields) => posted("suggest", fields);
+export const confirmed = (id) => posted(`suggest/${id}`, {});
+export const undo = (id) => answered(`suggest/${id}`, { method: "DELETE", headers: authorization() });
 export const explain = (fields, signal) => posted("explain", fields, signal);
 
 const authorization = () => (apiKey ? { Authorization: `DeepL-Auth-Key ${apiKey}` } : {});
@@ -40,7 +43,7 @@ function posted(path, fields, signal) {
   return answered(path, { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
 }
 
-/** Ask, and once more where the connection broke: none of the requests changes anything. */
+/** Ask, and once more where the connection broke: a request that comes twice does what one does. */
 async function fetched(path, init) {
   try {
     return await fetch(path, init);
