@@ -52,6 +52,7 @@ class Journal:
         try:
             self.read()
         except (OSError, ValueError):
+            self._file = 0  # all of it is read again
             raise UnavailableError(f"{self.path.name} cannot be read", retry_after=60) from None
 
     def read(self) -> None:
