@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from typing import NamedTuple
 
+from heedful.documents.accelerators import with_accelerator, without_accelerator
 from heedful.documents.directions import open_document_tags
 from heedful.documents.formats import PartReader, Reading, primary_language
 from heedful.documents.sheets import LIST, number_text, quoted_texts
@@ -19,6 +20,7 @@ from heedful.documents.xml_text import (
     XmlReader,
     XmlRules,
     as_attribute,
+    as_text,
     elements,
     ends_of_pairs,
     with_value,
@@ -341,6 +343,17 @@ def _has_message(source: Element) -> bool:
     return bool(elements(source)) and _MESSAGE.search(_text(source, _SEGMENT)) is not None
 
 
+def _string(source: Element, reader: XmlReader, rules: _Inline) -> Unit | None:
+    """Return the unit of a source; without codes it is a string, perhaps with HTML or the key of a menu."""
+    own = _text(source, rules)
+    if len(source.children) != 1 or elements(source) or (rules.blank and rules.blank.search(own)):
+        return _unit(source, reader, rules)
+    accelerator, own = without_accelerator(own)
+    if not has_letters(own):
+        return None
+    return Unit(own, lambda translation: as_text(with_accelerator(translation, accelerator)))
+
+
 def _target_of(source: Element, done: Mapping[str, Element], reader: XmlReader) -> str | None:
     """Return the content of the target of a source, with the segments of the source; None: it has no text.
 
@@ -352,7 +365,7 @@ def _target_of(source: Element, done: Mapping[str, Element], reader: XmlReader) 
     keeps_space = source.attributes.get("space", "preserve" if reader.keeps_space else "") == "preserve"
     rules = _SEGMENT if keeps_space else replace(_SEGMENT, blank=_LINE_END)
     if not _segments_of(source):
-        unit = None if _has_message(source) else _unit(source, reader, rules)
+        unit = None if _has_message(source) else _string(source, reader, rules)
         return None if unit is None else reader.units.refer(unit)
     num_before = len(reader.units.units)
 

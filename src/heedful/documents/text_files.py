@@ -13,13 +13,13 @@ from operator import attrgetter
 from typing import Any
 
 from heedful.data.catalogues import ESCAPES, PoField, po_fields
+from heedful.documents.accelerators import with_accelerator, without_accelerator
 from heedful.documents.formats import Reading, primary_language
 from heedful.documents.markup import without_ruby
 from heedful.documents.template import NO_BLANKS, Replacement, Template, Unit, lined_unit
 from heedful.documents.tokens import Kind, Token, entity_writer, plain_tokens, tokens_of
 from heedful.errors import InputError
 from heedful.settings.parsing import parse_json
-from heedful.spans.placeholders import find
 from heedful.spans.reading import counted
 from heedful.spans.spanned_text import has_letters, markup
 from heedful.text.scripts import CJK
@@ -421,7 +421,7 @@ def read_po(text: str, reading: Reading) -> Template:
             replaced += _language_of_header(entry, reading.language)
         elif not entry.text and not (singular in _CREDITS or context in _CREDITS):
             source = plural if plural and not _is_singular(entry.keyword, forms) else singular
-            accelerator, source = _without_accelerator(source)
+            accelerator, source = without_accelerator(source)
             if has_letters(source):
                 unit = units.refer(Unit(source, _as_po(text, accelerator)))
                 replaced.append((entry.strings[0].start(), entry.strings[-1].end(), unit))
@@ -462,45 +462,6 @@ def _forms_of_header(header: str, reading: Reading) -> str | None:
     return forms[1] if forms else None
 
 
-# The mark of the letter that a program takes as a key: _File, Save &As, E_xit; not file_name, R&D, A & B.
-_ACCELERATOR = re.compile(r"(?<![^\W_])(?:(?<![&_])[&_](?=[^\W\d_])|[A-Z][a-z]*(?P<inner>[&_])(?=[a-z]))")
-
-
-def _without_accelerator(message: str) -> tuple[str, str]:
-    """Return the mark and the letter of the accelerator of a message, or "", and the message without it."""
-    match [match.end() - 1 for match in _ACCELERATOR.finditer(message)]:
-        case [at] if message.count(message[at]) == 1 and not _is_in(at, find(message)):
-            return message[at : at + 2], message[:at] + message[at + 1 :]
-    return "", message
-
-
-def _is_in(at: int, ranges: Sequence[tuple[int, int]]) -> bool:
-    return any(start <= at < end for start, end in ranges)
-
-
-def _with_accelerator(translation: str, accelerator: str) -> str:
-    """Return a translation with an accelerator: at the same letter, best of all at the start of a word.
-
-    Scripts without cases have it after the text, as in Japanese programs: (_F).
-    """
-    mark, letter = accelerator[0], accelerator[1]
-    placeholders = find(translation)
-    letters = (at for at, char in enumerate(translation) if char.isalpha())
-    free = [at for at in letters if not _is_in(at, placeholders)]
-    if mark in translation or not free:
-        return translation
-    if not any(translation[at].islower() or translation[at].isupper() for at in free):
-        end = len(translation.rstrip(" .:\u2026\uff1a"))
-        return f"{translation[:end]}({mark}{letter.upper()}){translation[end:]}"
-
-    def rank(at: int) -> tuple[bool, bool, int]:
-        is_inside = at > 0 and translation[at - 1].isalnum()
-        return translation[at].casefold() != letter.casefold(), is_inside, at
-
-    at = min(free, key=rank)
-    return translation[:at] + mark + translation[at:]
-
-
 @cache
 def _is_singular(keyword: str, forms: str) -> bool:
     """Return whether a form of a message is for 1 alone (and 0), by the formula of its language."""
@@ -520,7 +481,7 @@ def _as_po(file: str, accelerator: str) -> Callable[[str], str]:
         return f'"{line.translate(_ESCAPE_OF)}"'
 
     def written(text: str) -> str:
-        text = _with_accelerator(text, accelerator) if accelerator else text
+        text = with_accelerator(text, accelerator)
         lines = re.findall(r"[^\n]*\n|[^\n]+", text)
         return quoted(text) if len(lines) == 1 else end.join(['""', *map(quoted, lines)])
 

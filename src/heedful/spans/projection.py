@@ -341,6 +341,8 @@ class _Writer:
             self._end_run()
             self._last = ">"
         self._space_is_pending = space_after and not has_space
+        if has_space and before.isalnum() and after.isalnum():  # one&nbsp;two: the model was given a space
+            self._at = self._starts[gap]
 
     def go_to(self, position: int) -> None:
         """Write the translation up to a position, if it is not yet written."""

@@ -303,6 +303,7 @@ def test_emphasis_is_recognised_wherever_its_words_go(tmp_path: Path) -> None:
         "\\begin{a} ",
         "import {\n",
         "{% code %}\n",
+        "> export default x\n- \n",
         "<Foo a={",
     ],
 )

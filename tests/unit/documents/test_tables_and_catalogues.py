@@ -8,8 +8,8 @@ import polib
 import pytest
 from document_files import identity, translated_bytes, upper
 
+from heedful.documents.accelerators import with_accelerator, without_accelerator
 from heedful.documents.document_file import read_document
-from heedful.documents.text_files import _with_accelerator, _without_accelerator
 
 RUSSIAN = (
     "nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2);"
@@ -84,9 +84,9 @@ def test_a_form_for_several_numbers_says_the_number(
 def test_the_mark_of_an_accelerator_is_for_programs(
     message: str, seen: str, translation: str, expected: str
 ) -> None:
-    mark, text = _without_accelerator(message)
+    mark, text = without_accelerator(message)
     assert text == seen
-    written = _with_accelerator(translation, mark) if mark else translation
+    written = with_accelerator(translation, mark)
     assert written.replace("_Das", "Das") == expected
 
 

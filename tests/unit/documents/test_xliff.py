@@ -38,6 +38,27 @@ def unit(inside: str, attributes: str = "") -> str:
     return f'<trans-unit id="1"{attributes}>{inside}</trans-unit>'
 
 
+@pytest.mark.parametrize(
+    ("source", "texts", "target"),
+    [
+        ("Save &amp;As", ["Save As"], "SAVE &amp;AS"),
+        ("_Open it", ["Open it"], "_OPEN IT"),
+        ("R&amp;D", ["R&D"], "R&amp;D"),
+        (
+            "&lt;ul&gt;&lt;li&gt;The dog&lt;/li&gt;&lt;li&gt;A &amp;amp; b&lt;/li&gt;&lt;/ul&gt;",
+            ["The dog", "A &amp; b"],
+            "&lt;ul&gt;&lt;li&gt;THE DOG&lt;/li&gt;&lt;li&gt;A &amp;amp; B&lt;/li&gt;&lt;/ul&gt;",
+        ),
+    ],
+)
+def test_a_source_without_codes_is_a_string_of_a_program(
+    source: str, texts: list[str], target: str, tmp_path: Path
+) -> None:
+    found, seen = targets(unit(f"<source>{source}</source>"), tmp_path)
+    assert found == [f"<target>{target}</target>"]
+    assert seen[: len(texts)] == texts
+
+
 SEGMENTS = (
     "<source>The house is small. The dog sleeps.</source><seg-source>"
     '<mrk mtype="seg" mid="1">The house is small.</mrk> <g id="1"><mrk mtype="seg" mid="2">The '

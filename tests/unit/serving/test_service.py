@@ -94,7 +94,7 @@ def test_html_keeps_its_tags_and_text_its_placeholders() -> None:
         ("the %1$s<i>cat</i> sleeps .", html_rules(), "X %1$s<i>X</i> X X"),
         ("the %1$ss cat", None, "X %1$ss X"),
         ("a {{{raw}}} %{count}, #{name}", None, "X {{{raw}}} %{count} X #{name}"),
-        ("foo{x}bar", None, "X{x} X"),
+        ("foo{x}bar", None, "X{x}X"),
         ("{a}/{b} cats", None, "{a}/{b} X"),
         ("see <0>the {x} cat</0>, <1/>", None, "X <0>X {x} X</0> X <1/>"),
         (
