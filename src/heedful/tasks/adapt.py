@@ -45,7 +45,8 @@ Report = Callable[[str, float], object]  # of a phase and its progress, 0 to 1
 _METRICS = ("bleu", "chrf")
 _SIGNIFICANT = 0.05  # the p-value under which scores differ
 _LEAST = 100  # pairs: fewer neither adapt a model nor show that it is better
-_FEW = 1000  # pairs of documents: with so few, translations by the model find more (docs/pairs.md)
+# Below this share of the sentences, and so few pairs, the model's translations find more (docs/pairs.md).
+_HALF, _FEW = 0.6, 1000
 _HELD_OUT = 0.1  # the share of the pairs for validation, and for the test
 _MOST_VALID, _MOST = 500, 1000  # pairs of these
 _BLOCKS = 5  # of a held-out part, if the pairs are of one long document
@@ -276,7 +277,8 @@ def _write_pairs(task: Adaptation, folder: Path, languages: WantedLanguages, rep
             tgt_lang=tgt_lang,
             on_progress=report,
         )
-        if sum(align().pairs.values()) < _FEW:
+        aligned = align()
+        if aligned.share < _HALF and sum(aligned.pairs.values()) < _FEW:
             align(bridge=task.model)
         rows.extend(_rows(found))
     for path in task.pairs:
