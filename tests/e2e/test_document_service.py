@@ -152,7 +152,7 @@ def test_a_document_may_go_through_another_language_and_use_a_glossary(server: T
             ({"target_lang": "FR"}, "'target_lang' not supported"),
             ({"target_lang": "DE", "formality": "more"}, "'formality' is not supported"),
             ({"target_lang": "DE", "output_format": "pdf"}, "'output_format' must be"),
-            ({"target_lang": "DE", "style_rule": "x"}, "'style_id' is not supported"),
+            ({"target_lang": "DE", "style_rule": "x"}, "style_id.*is not known"),
         ):
             with pytest.raises(deepl.DeepLException, match=message):
                 client.translate_document_upload("x", filename="a.txt", **options)

@@ -80,8 +80,8 @@ def test_ten_real_pairs_are_learned_by_heart(real_data: Path, tmp_path: Path) ->
 def test_a_run_directory_holds_what_the_design_says(memorised: Path) -> None:
     run = memorised / "run"
     bundle_files = {"config.json", "model.safetensors", "tokenizer.model", "README.md"}
-    for bundle in ("best", "last"):
-        assert {file.name for file in (run / bundle).iterdir()} == bundle_files
+    assert {file.name for file in (run / "last").iterdir()} == bundle_files
+    assert {file.name for file in (run / "best").iterdir()} == bundle_files | {"verification.json"}
     events = [json.loads(line)["event"] for line in (run / "log.jsonl").read_text().splitlines()]
     assert {"notice", "start", "step", "validation", "checkpoint", "end"} <= set(events)
     card = (run / "best" / "README.md").read_text(encoding="utf-8")

@@ -148,7 +148,8 @@ def test_the_help_lists_options_under_headings() -> None:
     lines = heedful("translate", "--help-all").out.splitlines()
     headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
     assert headings == [
-        "Arguments:", "Options:", "Search:", "Output constraints:", "Sampling:", "Computing:", "Examples:"
+        "Arguments:", "Options:", "Search:", "Output constraints:", "Marks:", "Sampling:",
+        "Computing:", "Examples:",
     ]  # fmt: skip
     assert lines.index("Sampling:") < next(i for i, line in enumerate(lines) if "--top-p" in line)
 

@@ -115,6 +115,7 @@ MEMORY = (
 CALLS = {
     "translate": ["BUNDLE"],
     "evaluate": ["BUNDLE", "--src", "SRC", "--ref", "TGT"],
+    "verify": ["BUNDLE", "--write"],
     "score": ["BUNDLE", "--src", "SRC", "--tgt", "TGT"],
     "align": ["BUNDLE", "--src", "SRC", "--tgt", "TGT"],
     "shortlist": ["BUNDLE", "--src", "SRC", "--tgt", "TGT", "--output", "NEW"],
@@ -127,7 +128,7 @@ CALLS = {
     "serve": ["--keys", "NEW", "--make-key", "ann"],  # the service itself: test_served_models.py
 }
 NEED_TORCH = {
-    "train", "distill", "back-translate", "demo", "average", "import", "export",
+    "train", "adapt", "distill", "back-translate", "demo", "average", "import", "export",
     "draw heads",
 }  # fmt: skip
 # The value of an option, by its name in the program, and the options that it needs. Flags have none.

@@ -9,6 +9,7 @@ import hashlib
 import math
 import platform
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import Floats
+from heedful.decoding.texts import TextCodec
 from heedful.decoding.translation import Translation, without_warnings
 from heedful.decoding.translator import Translator
 from heedful.errors import BundleError
@@ -118,7 +120,8 @@ def write_record(
 ) -> None:
     """Write the record of a bundle into it.
 
-    Sources that were translated in several parts, or not at all, are left out.
+    Sources that were translated in several parts, or not at all, are left out, and those that are longer than
+    the positions that the model has learned.
 
     Args:
         path: the bundle's directory.
@@ -126,12 +129,8 @@ def write_record(
         answers: the translations of the same sources, by engine and precision.
         search: changes of the bundle's own search that wrote the translations.
     """
-    eos, first = bundle.tokenizers.tgt.eos_id, next(iter(answers.values()))
-    kept = [
-        number
-        for number, rows in enumerate(zip(*answers.values(), strict=True))
-        if all(row.hypotheses[0].written_ids.count(eos) < 2 for row in rows) and first[number].source.strip()
-    ]
+    kept = _whole_sentences(bundle, list(answers.values()))
+    first = next(iter(answers.values()))
     said = {
         name: Answers.of([translations[number] for number in kept]) for name, translations in answers.items()
     }
@@ -147,6 +146,20 @@ def write_record(
         answers=said,
     )
     add_file(path, VERIFICATION_FILE, record.model_dump_json().encode())
+
+
+def _whole_sentences(bundle: Bundle, answers: Sequence[Sequence[Translation]]) -> list[int]:
+    """Return the numbers of the sources that each engine has translated as one sentence."""
+    codec, eos = TextCodec.of(bundle), bundle.tokenizers.tgt.eos_id
+    longest = codec.position_limit or sys.maxsize
+    kept = []
+    for number, translations in enumerate(zip(*answers, strict=True)):
+        source = translations[0].source
+        ids = codec.special_tokens.source(bundle.tokenizers.src.encode(source))
+        is_whole = all(each.hypotheses[0].written_ids.count(eos) <= 1 for each in translations)
+        if source.strip() and len(ids) <= longest and is_whole:
+            kept.append(number)
+    return kept
 
 
 def this_installation() -> str:

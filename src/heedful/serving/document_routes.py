@@ -171,6 +171,9 @@ async def _received(
             columns = await asyncio.to_thread(check, name, file.file)
         except InputError as error:
             raise InvalidError(str(error)) from None
+        adapter = adapter_of(request, parameters.adapter)
+        if adapter and adapter not in await asyncio.to_thread(service.adapter_names):
+            raise InvalidError(f"adapter parameter (or style_id): {adapter!r} is not known")
         document = DocumentRequest(
             name=name,
             file=file.file,
@@ -182,7 +185,7 @@ async def _received(
             owner=client,
             sender=sender_of(request, client=client),
             key="",
-            adapter=adapter_of(request, parameters.adapter),
+            adapter=adapter,
             count=partial(gateway.count_characters, client),
             keep=literal_rules(parameters.keep),
         )

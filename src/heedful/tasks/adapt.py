@@ -7,6 +7,7 @@ documents, files of pairs -> pairs without faulty ones; whole documents are held
 """
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,6 +54,7 @@ _BLOCKS = 5  # of a held-out part, if the pairs are of one long document
 _SHOWN, _TERMS = 10, 50  # sentences and terms of the report
 _PARTS = ("train", "valid", "test")
 # recipes/adapt.toml, with a limit of its own: few pairs are learned before the time is over.
+_CONFIDENCE = re.compile(r"0(\.\d*)?|1(\.0*)?")
 FINE_TUNING: dict[str, Any] = {
     "batch.tokens": 2048,
     "schedule.name": "linear",
@@ -320,8 +322,18 @@ def _rows(path: Path, languages: WantedLanguages = (None, None)) -> Iterator[Row
     for row in files.rows():
         others = ["1", path.name, str(row.number)]
         if is_table:
-            others = row.raw[0].decode().rstrip("\r\n").split("\t")[2:]
+            others = _checked(row.raw[0].decode().rstrip("\r\n").split("\t")[2:], path, row.number)
         yield (" ".join(row.src.split()), " ".join(row.tgt.split()), *others)
+
+
+def _checked(columns: list[str], path: Path, number: int) -> list[str]:
+    """Return the columns after source and target: confidence, document and place."""
+    if len(columns) != len(HEAD) - 2 or not _CONFIDENCE.fullmatch(columns[0]):
+        raise InputError(
+            f"{path}: pair {number:,}: after source and target there must be {', '.join(HEAD[2:])}, the "
+            "confidence from 0 to 1; other tables have no such header"
+        )
+    return columns
 
 
 def _documents(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:

@@ -25,7 +25,6 @@ from heedful.storage.weights_file import weight_shapes
 from heedful.tasks.card import front_matter, model_title
 from heedful.tasks.loading import hub_repo, local_bundle, local_source
 from heedful.tasks.options import SHORTLIST, ModelExport, ModelImport
-from heedful.tasks.verify import record_answers
 from heedful.text.pair import choose_languages
 
 _EXPORTS: Mapping[str, Callable[..., object]] = {
@@ -81,8 +80,6 @@ def import_model(task: ModelImport) -> Path:
         save_weights(imported.weights, imported.config, imported.tokenizers, directory, card=card)
         if imported.shortlist is not None:
             imported.shortlist.save(directory / SHORTLIST)
-        if imported.tokenizers is not None:
-            record_answers(load_bundle(directory), engines=[("auto", "float32")])
     for note in imported.notes:
         (task.notify or _log.warning)(note)
     return output

@@ -35,6 +35,7 @@ class EvaluationKeywords(LoadingSettings, SearchSettings, total=False):
     resamples: int
     shortlist: File | None
     ensemble: Files | None
+    adapter: File | None
 
 
 class TranslationKeywords(LoadingSettings, StrategyChoice, total=False):
@@ -48,6 +49,7 @@ class TranslationKeywords(LoadingSettings, StrategyChoice, total=False):
     json: bool
     line_buffered: bool
     ensemble: Files | None
+    adapter: File | None
     prefix: File | None
     shortlist: File | None
     glossary: File | None

@@ -595,7 +595,7 @@ class DocumentAlignment:
 
 @dataclass(frozen=True, kw_only=True)
 class Verify:
-    """Verify that a model says what it said when it was recorded: here, now, with each engine.
+    """Compare a model with its own record.
 
     Compares checksums of the weights, the tokens of the recorded sentences, what each layer returns, and the
     outputs of each engine and precision that runs here. "near" is what rounding explains. Exit code 1: a part

@@ -1,12 +1,16 @@
 """`heedful adapt`: adapt a model to texts of one's own, and say whether it has become better."""
 
+import signal
 from dataclasses import dataclass
 
 import typer
 
 from heedful.cli.streams import bar, notify, print_json, print_table
+from heedful.errors import Terminated
 from heedful.settings.options import AsJson
 from heedful.tasks.adapt_options import Adaptation
+
+_TERMINATED = 128 + signal.SIGTERM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,10 @@ def command(task: Adapt) -> None:
 
     with bar() as show:
         options = {name: value for name, value in vars(task).items() if name != "as_json"}
-        adapted = adapt(**options | {"on_progress": show})
+        try:
+            adapted = adapt(**options | {"on_progress": show})
+        except Terminated:  # the training is saved, and nothing is adapted yet
+            raise typer.Exit(_TERMINATED) from None
     if task.as_json:
         print_json(adapted.as_dict())
     else:
