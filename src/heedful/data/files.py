@@ -454,7 +454,7 @@ class PairFiles:
                 error=CorpusError,
             )
         if self.kind == "units":
-            for line, src, tgt in chain.from_iterable(self._units(report)):
+            for line, src, tgt, _ in chain.from_iterable(self._units(report)):
                 yield Row(line, src, tgt, (f"{src}\t{tgt}\n".encode(),))
             return
         if self.kind != "lines":
@@ -493,7 +493,7 @@ class PairFiles:
             size = path.stat().st_size
             try:
                 for units in read_units(stream, src=src, tgt=tgt, remedy=_LANGUAGES_NEEDED):
-                    yield [Unit(line, _on_one_line(src), _on_one_line(tgt)) for line, src, tgt in units]
+                    yield [Unit(line, _on_one_line(src), _on_one_line(tgt)) for line, src, tgt, _ in units]
                     if report and size:
                         report(min(1.0, plain.tell() / size))
             except InputError as error:

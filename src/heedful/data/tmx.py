@@ -16,7 +16,7 @@ _BLOCK = 2**20  # bytes
 _MAX_DEPTH = 200  # nesting of elements
 _MAX_SEGMENT = 2**20  # characters; a longer one is no sentence
 _CODES = frozenset(("bpt", "ept", "ph", "it", "ut"))  # they contain code of another format
-_ALL = "*all*"
+ALL = "*all*"  # languages
 DOUBT = "x-doubt"  # a property of units that nobody has confirmed
 
 
@@ -24,12 +24,14 @@ class Unit(NamedTuple):
     """A source with its translation, and the line of the file where it begins.
 
     A text is empty if the unit lacks its language, or has codes of another format in it: without them, it
-    is another text. The target of a unit in doubt (a property `x-doubt`) is empty too.
+    is another text. The target of a unit in doubt (a property `x-doubt`) is empty too. `language` is the tag
+    of the target in the file.
     """
 
     line: int
     source: str
     target: str
+    language: str = ""
 
 
 def units_of_tmx(
@@ -40,7 +42,8 @@ def units_of_tmx(
     Args:
         file: the file, decompressed.
         src: the language of the sources, as a tag of BCP 47; None: the source language that the file names.
-        tgt: the language of the targets; None: the other one, if all units have the same two.
+        tgt: the language of the targets; None: the other one, if all units have the same two; `ALL`: a unit
+            for each other language.
         is_needed: whether a file without a unit of both languages is refused.
         remedy: what to do if the languages are not known, or not there.
 
@@ -183,18 +186,23 @@ class _TmxReader:
 
     def _add_unit(self) -> None:
         self.languages |= dict.fromkeys(self._variants)
-        named = self._src or self._of_unit.lower().replace(_ALL, "") or self._first_source
+        named = self._src or self._of_unit.lower().replace(ALL, "") or self._first_source
         source = tag_of_language(named, self._variants)
         self._first_source = self._first_source or source or ""
-        target = self._target([tag for tag in self._variants if tag != source])
-        self._has_both |= source is not None and target is not None
-        source_text, target_text = self._variants.get(source or "", ""), self._variants.get(target or "", "")
-        self.units.append(Unit(self._line, source_text, "" if self._is_doubtful else target_text))
+        others = [tag for tag in self._variants if tag != source]
+        source_text = self._variants.get(source or "", "")
+        targets: list[str | None] = [*others]
+        if self._tgt != ALL or not others:
+            targets = [self._target(others)]
+        for target in targets:
+            self._has_both |= source is not None and target is not None
+            text = "" if self._is_doubtful else self._variants.get(target or "", "")
+            self.units.append(Unit(self._line, source_text, text, target or ""))
 
     @property
     def source(self) -> str:
         """The source language: of the header, else of the first unit."""
-        return self._source.lower().replace(_ALL, "") or self._first_source
+        return self._source.lower().replace(ALL, "") or self._first_source
 
     def _target(self, others: list[str]) -> str | None:
         """Return the tag of the target; if no language is wanted, the unit must have just one other."""

@@ -20,7 +20,7 @@ from heedful.serving.refusals import NoSuchMemoryError, UnauthorizedError
 from heedful.serving.service import TranslationRequest, TranslationService
 
 # Nats a token by which the source must make a translation more probable. Of 300 sentences of two test sets
-# (docs/memories.md), the least was 3.6; of texts such as "asdf asdf" or "lol" the most was 1.7.
+# (docs/serving.md), the least was 3.6; of texts such as "asdf asdf" or "lol" the most was 1.7.
 _LEAST_INFORMATION = 2.0
 _SIMILAR = 0.5  # to the model's own translation: a correction with words that the model does not know
 _SURE = 0.95  # probability of another language

@@ -18,12 +18,12 @@ from pydantic.json_schema import SkipJsonSchema
 
 from heedful import InputError, Pair
 from heedful.data.memory_files import Segment
-from heedful.data.tmx import languages_of_tmx, units_of_tmx
+from heedful.data.tmx import ALL, languages_of_tmx, units_of_tmx
 from heedful.runtime.durable import why_not_written, write_atomically
 from heedful.serving.corrections import doubt_of
 from heedful.serving.deepl import REFUSALS
 from heedful.serving.gateway import Gateway, M, NonEmptyText, described_body, read_body, schema_of
-from heedful.serving.memories import ClientMemory, MemoryStore, new_segment, now
+from heedful.serving.memories import MOST_SEGMENTS, ClientMemory, MemoryStore, new_segment, now
 from heedful.serving.refusals import InvalidError, NoSuchMemoryError, RefusedError, UnavailableError
 from heedful.text.languages import language_code
 
@@ -161,24 +161,27 @@ def _page_of(segments: Sequence[Segment], asked: _SegmentsFields) -> dict[str, A
 
 
 def segments_of_tmx(content: bytes, client: str) -> tuple[str, list[Segment], int]:
-    """Return source language and segments of a TMX file, and how many units have no text of use.
+    """Return source language and segments of a TMX file, and how many others have no text or language of use.
 
     Raises:
-        InvalidError: it is damaged, or has languages that are not known.
+        InvalidError: it is damaged, or has a source language that is not known, or too many segments.
     """
     try:
-        source, targets = languages_of_tmx(io.BytesIO(content))
+        source, _ = languages_of_tmx(io.BytesIO(content))
         src = language_code(source)
         if src is None:
             raise InputError(f"its source language is {source or 'not named'}, which is not known")
         segments: list[Segment] = []
         num_skipped = 0
-        for target in targets:
-            tgt = language_code(target) or target
-            for units in units_of_tmx(io.BytesIO(content), src=source, tgt=target, is_needed=False):
-                good = [unit for unit in units if unit.source.strip() and unit.target.strip()]
-                num_skipped += len(units) - len(good)
-                segments += [new_segment(client, tgt, unit.source, unit.target) for unit in good]
+        for units in units_of_tmx(io.BytesIO(content), src=source, tgt=ALL, is_needed=False):
+            for unit in units:
+                tgt = language_code(unit.language)
+                if tgt and unit.source.strip() and unit.target.strip():
+                    segments.append(new_segment(client, tgt, unit.source, unit.target))
+                else:
+                    num_skipped += 1
+            if len(segments) > MOST_SEGMENTS:
+                raise InputError(f"a translation memory may have {MOST_SEGMENTS:,} segments")
     except InputError as error:
         raise InvalidError(f"The file cannot be imported: {error}") from None
     if not segments:

@@ -35,7 +35,7 @@ _CORRECTIONS = "corrections-{}"
 _ANYONE = "everyone"  # the folder of clients without keys
 _WHAT = "the translation memory"
 _MOST_OPEN = 1000  # memories that are kept
-_MOST_SEGMENTS = 200_000  # of a memory
+MOST_SEGMENTS = 200_000  # of a memory
 _LONG = 2**16  # bytes of a file that an event loop should not read
 _SCANNED = 2000  # sources that are compared in one call, which holds the interpreter's lock for milliseconds
 
@@ -120,8 +120,8 @@ class ClientMemory:
                 raise NoSuchMemoryError("Translation memory not found")
             known = [self._same(segment) for segment in segments]
             new = [segment for segment, same in zip(segments, known, strict=True) if same is None]
-            if len(self.segments) + len(new) > _MOST_SEGMENTS:
-                raise InvalidError(f"a translation memory may have {_MOST_SEGMENTS:,} segments; delete some")
+            if len(self.segments) + len(new) > MOST_SEGMENTS:
+                raise InvalidError(f"a translation memory may have {MOST_SEGMENTS:,} segments; delete some")
             head = [] if self._journal.path.exists() else [self.head]
             append(line.model_dump_json() for line in (*head, *new))
         return [same or segment for segment, same in zip(segments, known, strict=True)]
@@ -317,8 +317,8 @@ class MemoryStore:
             InvalidError: it has too many segments.
             UnavailableError: it cannot be written.
         """
-        if len(segments) > _MOST_SEGMENTS:
-            raise InvalidError(f"a translation memory may have {_MOST_SEGMENTS:,} segments")
+        if len(segments) > MOST_SEGMENTS:
+            raise InvalidError(f"a translation memory may have {MOST_SEGMENTS:,} segments")
         head = MemoryHead(memory=name, owner=owner, src=src, created=now())
         memory = ClientMemory(self._made_folder(owner) / f"{memory_id or uuid.uuid4()}{SUFFIX}", head)
         memory.write_whole(segments)

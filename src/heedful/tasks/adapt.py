@@ -47,7 +47,7 @@ _METRICS = ("bleu", "chrf")
 _SIGNIFICANT = 0.05  # the p-value under which scores differ
 _LEAST = 100  # pairs: fewer neither adapt a model nor show that it is better
 # Below this share of the sentences, and so few pairs, the model's translations find more (docs/pairs.md).
-_HALF, _FEW = 0.6, 1000
+_FEW_OF_SENTENCES, _FEW = 0.6, 1000
 _HELD_OUT = 0.1  # the share of the pairs for validation, and for the test
 _MOST_VALID, _MOST = 500, 1000  # pairs of these
 _BLOCKS = 5  # of a held-out part, if the pairs are of one long document
@@ -280,7 +280,7 @@ def _write_pairs(task: Adaptation, folder: Path, languages: WantedLanguages, rep
             on_progress=report,
         )
         aligned = align()
-        if aligned.share < _HALF and sum(aligned.pairs.values()) < _FEW:
+        if aligned.share < _FEW_OF_SENTENCES and sum(aligned.pairs.values()) < _FEW:
             align(bridge=task.model)
         rows.extend(_rows(found))
     for path in task.pairs:

@@ -71,7 +71,7 @@ def verify(task: Verify) -> Verification:
 
     Raises:
         BundleError: there is no bundle, it is damaged, or it has no record yet.
-        InputError: a file of sentences without `write`, or one without sentences.
+        InputError: a file of sentences without `write`, or one without sentences, or no engine for the model.
     """
     if task.src is not None and not task.write:
         raise InputError("--src is for --write: sentences of yours, to be recorded")
@@ -83,7 +83,9 @@ def verify(task: Verify) -> Verification:
         bundle = load_bundle(bundle.path)
     record = _record(bundle)
     contents = compare_contents(record, bundle)
-    answers_now = (compare_answers(record, each) for each in _translators(bundle, task.on_progress))
+    answers_now = [compare_answers(record, each) for each in _translators(bundle, task.on_progress)]
+    if not answers_now:
+        raise InputError(f"{bundle.path}: no engine computes this model here, so no output can be compared")
     return Verification(record.written_by, this_installation(), (*contents, *answers_now))
 
 

@@ -14,6 +14,7 @@ from heedful.data.files import PairFiles
 from heedful.documents.memory import TranslationMemory, read_units
 from heedful.errors import InputError
 from heedful.serving.access import ApiKey, KeyRing, fingerprint, label_of_key
+from heedful.serving.deepl_memories import segments_of_tmx
 from heedful.serving.memories import MemoryStore, new_segment
 from heedful.serving.refusals import NoSuchMemoryError
 from heedful.text.languages import Pair
@@ -253,6 +254,18 @@ def test_a_memory_is_made_filled_renamed_and_deleted(store: MemoryStore) -> None
     assert ask("DELETE", path, memories=store).status_code == 204
     assert ask("GET", path, memories=store).status_code == 404
     assert ask("GET", root, memories=store).json()["translation_memories"] == []
+
+
+def test_each_text_of_an_import_has_the_language_that_its_file_says() -> None:
+    variants = [("pt-PT", "autocarro"), ("pt-BR", "ônibus"), ("zh-Hans", "公共汽车"), ("zh-Hant", "公共汽車")]
+    units = [
+        f'<tu><tuv xml:lang="en"><seg>bus</seg></tuv><tuv xml:lang="{tag}"><seg>{text}</seg></tuv></tu>'
+        for tag, text in [*variants, ("x-none", "?")]
+    ]
+    content = f'<tmx version="1.4"><header srclang="en"/><body>{"".join(units)}</body></tmx>'.encode()
+    source, segments, num_skipped = segments_of_tmx(content, "acme")
+    assert (source, num_skipped) == ("en", 1)
+    assert [(segment.tgt, segment.target) for segment in segments] == variants
 
 
 def test_an_import_that_is_sent_twice_is_one_memory(store: MemoryStore) -> None:
