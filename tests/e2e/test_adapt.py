@@ -81,11 +81,21 @@ def test_an_interrupted_adaptation_goes_on() -> None:
     assert adapt("--pairs", "ours.tsv", **{"valid.metric": "none"})[0] != 0
     assert Path("ours/pairs/train.tsv").exists()
     assert "--resume" in adapt("--pairs", "ours.tsv")[2].splitlines()[-1]
+    table("others.tsv")
+    assert "other texts" in adapt("--pairs", "others.tsv", "--resume")[2].splitlines()[-1]
     code, out, err = adapt("--pairs", "ours.tsv", "--resume")
     assert code == 0, err
     assert "--output" in adapt("--pairs", "ours.tsv", "--resume")[2].splitlines()[-1]
     shutil.rmtree("ours/best")  # as after an interruption behind the training
     assert adapt("--pairs", "ours.tsv", "--resume")[:2] == (code, out)
+
+
+@pytest.mark.parametrize("confidence", ["high", "", "0,9", "nan"])
+def test_a_table_with_a_confidence_that_is_no_number_is_refused(confidence: str) -> None:
+    Path("odd.tsv").write_text(
+        f"src\ttgt\tconfidence\tdocument\tplace\na\tb\t{confidence}\td\t1:1\n", "utf-8"
+    )
+    assert "odd.tsv: pair" in adapt("--pairs", "odd.tsv")[2].splitlines()[-1]
 
 
 def test_pairs_without_documents_are_held_out_in_blocks() -> None:

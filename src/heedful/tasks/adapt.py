@@ -55,6 +55,7 @@ _SHOWN, _TERMS = 10, 50  # sentences and terms of the report
 _PARTS = ("train", "valid", "test")
 # recipes/adapt.toml, with a limit of its own: few pairs are learned before the time is over.
 _CONFIDENCE = re.compile(r"0(\.\d*)?|1(\.0*)?")
+_BEGUN_WITH = "begun-with.json"  # the model and the texts, so that --resume goes on with the same ones
 FINE_TUNING: dict[str, Any] = {
     "batch.tokens": 2048,
     "schedule.name": "linear",
@@ -185,9 +186,15 @@ def adapt(task: Adaptation) -> AdaptedModel:
     languages = languages_of_pairs(base.bundle.config, src_lang=task.src_lang, tgt_lang=task.tgt_lang)
     general = _general(task)
     folder = output / "pairs"
+    begun_with = json.dumps([str(task.model), str(task.source), str(task.target), *map(str, task.pairs)])
     if not folder.exists():
         with new_directory(folder) as unfinished:
             _write_pairs(task, unfinished, languages, report)
+            write_atomically(unfinished / _BEGUN_WITH, begun_with)
+    if (folder / _BEGUN_WITH).read_text(encoding="utf-8") != begun_with:
+        raise RunError(
+            f"{output}: was begun with another model or other texts; give these, or another --output"
+        )
     parts = {name: [(row[0], row[1]) for row in _rows(folder / f"{name}.tsv")] for name in _PARTS}
     warnings: list[str] = []
     tuned = _fine_tune(task, model, base.bundle.config, languages, report, warnings)
