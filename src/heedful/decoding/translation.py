@@ -232,7 +232,11 @@ class Translation:
     def given(
         cls, source: str, text: str, *, match: MemoryMatch | None = None, alignment: Alignment | None = None
     ) -> Self:
-        """Return a translation that no model has written: a match of a memory, or a text that stays."""
+        """Return a translation that no model has written: a match of a memory, or a text that stays.
+
+        A match is on one line, as what a model writes: a line end would divide a subtitle or a row in two.
+        """
+        text = text if match is None else _one_line(text)
         return cls(source, text, 0.0, (TextHypothesis.given(text, alignment),), match=match)
 
     @classmethod

@@ -72,11 +72,12 @@ def test_a_sentence_that_lost_its_placeholder_is_asked_once_more_without_it() ->
     assert translator.batches == [["Hello {name}!", "A dog."], ["Hello!"]]
 
 
+@pytest.mark.parametrize("target", ["Ein Hund rennt.", "Ein Hund\nrennt.", "Ein\rHund rennt."])
 @pytest.mark.parametrize("text", ["A dog runs.", "A <b>dog</b> runs."])
-def test_a_match_of_the_memory_is_linked_but_not_searched(text: str) -> None:
+def test_a_match_of_the_memory_is_linked_but_not_searched(text: str, target: str) -> None:
     translator = RuleTranslator(str.upper)
     work = pipeline.prepare([unit.source for unit in read_text(text, html_rules()).units])
-    find = {"A dog runs.": MemoryMatch("A dog runs.", "Ein Hund rennt.")}.get
+    find = {"A dog runs.": MemoryMatch("A dog runs.", target)}.get
     work = pipeline.translate(work, partial(pipeline.translated, translator, find=find))
     [translation] = [sentence.translation for sentence in work.sentences]
     assert translation is not None
